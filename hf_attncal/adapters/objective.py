@@ -70,7 +70,7 @@ def remove_hooks(model: nn.Module) -> None:
 
 
 def _before(model: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]] | None:
-    """Take the labels, so that the losses are computed once and with all that the base model would ignore."""
+    """Take the labels away from the base model: its own loss would lack the smoothing, the masks and the links."""
     details = bool(kwargs.pop("output_attention_details", False))
     training = model.training and torch.is_grad_enabled()
     if not (details or training or args or kwargs.get("labels") is not None):

@@ -203,7 +203,7 @@ class AttentionCalibrationModel(BaseTuner):
     # ---- removal ----
 
     def delete_adapter(self, adapter_name: str) -> None:
-        """Delete an adapter and activate another, which PEFT does only if the first adapted layer has one."""
+        """Delete an adapter, and activate another one if there is any; PEFT looks for it only in the first layer."""
         super().delete_adapter(adapter_name)
         if not self.active_adapters and self.peft_config:
             self.set_adapter(next(iter(self.peft_config)))

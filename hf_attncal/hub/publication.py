@@ -72,7 +72,7 @@ class PublishError(ValueError):
 
 @dataclass(frozen=True)
 class Publication:
-    """Publication, or the plan of a dry run.
+    """Result of a publication, or the plan of a dry run.
 
     Args:
         repository: name on the Hub, `owner/name`.

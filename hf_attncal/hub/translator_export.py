@@ -1,7 +1,7 @@
 """Export a translation model for CTranslate2, which translates on CPUs several times as fast as PyTorch.
 
-CTranslate2 can only compute stock Marian and BART models, so no switch of the cross-attention may be on. A guided head
-is kept, and its links are returned with the translation.
+CTranslate2 can only compute stock Marian and BART models, so calibrated, leaky and Gumbel attention must be off. A
+guided head is kept, and its links are returned with the translation.
 """
 
 import json
@@ -55,8 +55,8 @@ def export_translator(
     Nothing is written unless the exported model scores random text as PyTorch does.
 
     Args:
-        folder: folder of a saved Marian or BART of this package, with its tokenizer and no switch of its
-            cross-attention on.
+        folder: folder of a saved Marian or BART of this package, with its tokenizer, and with calibrated, leaky and
+            Gumbel attention off.
         format: "ctranslate2" for float32, "ctranslate2-int8" for matrices in 8 bits, a quarter of the size.
 
     Returns:

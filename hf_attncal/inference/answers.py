@@ -116,7 +116,7 @@ def marked(generated: Generated) -> str:
 
 
 class Answered(NamedTuple):
-    """Answers to the lines of a window up to the first failure, its error, and the participle of the failed step."""
+    """Answers to the lines of a window up to the first failure; its error; and a verb for it, such as "translated"."""
 
     rows: list[Answer]
     failure: Exception | None
@@ -134,7 +134,7 @@ def answer_windows(
     longest_line: int,
     progress: bool | None = None,
 ) -> Generator[list[Answer]]:
-    """Answer a window of lines at a time; warn at the end of lines that were cut, or lack words or links.
+    """Answer a window of lines at a time. At the end, warn if lines were cut, or lack words or links.
 
     Args:
         model: an encoder-decoder.

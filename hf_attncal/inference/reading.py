@@ -34,7 +34,7 @@ class CalibratedLayer(NamedTuple):
     Args:
         number: index of the layer, from 0.
         attention: weights before calibration.
-        mask, contribution: m and phi.
+        mask, contribution: m and phi (Lu et al., eqs. 3 and 6).
         calibrated: weights that the model uses; None if they were not requested.
     """
 

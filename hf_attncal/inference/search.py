@@ -88,7 +88,7 @@ _ELSEWHERE = {
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Settings of the search for a text; the model's `generation_config` gives the others, but sampling is off.
+    """Settings of the search for a text. Others are those in the model's `generation_config`, but sampling is off.
 
     Args:
         num_beams: beam size; 1 is greedy.

@@ -137,7 +137,7 @@ def _wrong_sources(pairs: Sequence[TokenPair]) -> list[np.ndarray] | None:
 def _chosen_tokens(
     model, tokenizer, pairs: Sequence[TokenPair], removed: Sequence[np.ndarray], batch_size: int
 ) -> tuple[list[dict[str, np.ndarray]], float | None]:
-    """Return the tokens with the highest attention, contribution and on the diagonal, and the share of informed steps.
+    """Return the removed tokens that attention, contribution and the diagonal rank highest, and the informed share.
 
     Returns:
         For each pair, by name of the score: index among the removed tokens for each target token of a word; and the

@@ -108,7 +108,7 @@ def attention_report(model, batches: Iterable[Mapping[str, Tensor]]) -> dict[str
 
     Args:
         model: encoder-decoder with `calibration`, or with an active adapter that has it.
-        batches: see `read`.
+        batches: batches as for `read`.
 
     Returns:
         Lists over calibrated layers: `layers`, their numbers from 0, and means over all real target steps of

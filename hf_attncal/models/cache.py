@@ -71,7 +71,7 @@ class NamedTensors(CacheLayerMixin):
         return next(iter(self.tensors.values())).shape[0] if self.tensors else 0
 
     def put(self, steps: int, **tensors: Tensor | None) -> None:
-        """Store these tensors, after `steps` more steps."""
+        """Store these tensors, and add `steps` to the number of steps."""
         self.tensors = {name: tensor for name, tensor in tensors.items() if tensor is not None}
         self.steps += steps
         self.is_initialized = True
@@ -188,7 +188,7 @@ class RecurrentCache(StateCache):
 
 
 class StateGenerationMixin:
-    """Mixin before `GenerationMixin` for `generate()` of a model whose only kind of cache `_empty_cache` returns."""
+    """Mixin before `GenerationMixin` for a model that generates with one kind of cache, made by `_empty_cache`."""
 
     def _empty_cache(self) -> StateCache:
         return RecurrentCache()

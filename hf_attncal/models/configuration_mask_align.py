@@ -43,10 +43,10 @@ class MaskAlignConfig(CheckedConfigMixin, PreTrainedConfig):
             the model learns to copy; for the ablation, and for training only on given links.
         leaky: True for a NULL key and value in the cross-attention (sec. 3.2). If False, every token must be aligned.
         null_key_std: standard deviation of the initial NULL key and value. Default: `None`, `d_model ** -0.5`.
-        prediction: prediction of a token. `"attention"` predicts it from the attention's mean over values and aligns
-            by the attention (the paper). `"mixture"` predicts it from each source token separately and mixes these
-            predictions by the attention; the posterior of the mixture, which uses the token itself, aligns it. It
-            learns from far less text.
+        prediction: prediction of a token. `"attention"` (the paper) predicts it from the attended values, and the
+            attention is its alignment. `"mixture"` predicts it from each source token separately and mixes these
+            predictions by the attention. Its alignment is the posterior of the mixture, which also uses the token
+            itself. A mixture learns from far less text.
         emission: input of a source token's predictions in a `"mixture"`: `"states"` of the encoder, which include
             context, or only its own `"embeddings"`. With states a token can learn to predict the translation of its
             neighbour.

@@ -108,7 +108,7 @@ def _add_into(target: Tensor, left: Tensor, right: Tensor) -> None:
 
 
 class _Mixture(torch.autograd.Function):
-    """`_mix` with its loss, which saves only the logits and tensors of size (R, N, S).
+    """`_mix` and its loss as one function of autograd. It saves only the logits and tensors of size (R, N, S).
 
     The gradient of the loss is as cheap as for a plain cross-entropy: it needs no (R, N, V + E) tensor. `smoothing`
     is distributed over the V words.

@@ -304,7 +304,9 @@ class DiscreteEncoderLayer(_ResidualStreamsMixin, hf.MarianEncoderLayer):
 
 
 class DiscreteDecoderLayer(_ResidualStreamsMixin, hf.MarianDecoderLayer):
-    """`MarianDecoderLayer` with our attentions, and a second stream if there are two; without an encoder, two steps.
+    """`MarianDecoderLayer` with our attentions, and a second stream if there are two.
+
+    Without an encoder, it has no cross-attention.
 
     The output layer reads only the semantic stream. The syntactic stream therefore ends in the last layer with its
     last queries and keys.

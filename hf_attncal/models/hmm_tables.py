@@ -211,11 +211,11 @@ class HMMTablesMixin(Module):
             source, target: tokens, (B, S) and (B, T).
             source_real, target_real: True for tokens other than padding.
             own: shares of these sentence pairs in the counts, (B, T, S). They are subtracted, as in collapsed
-                variational inference (Asuncion et al. 2009, CVB0): a rare word cannot explain its own sentence, which
-                is what makes it attract all that nothing else explains.
+                variational inference (Asuncion et al. 2009, CVB0). Otherwise a rare word would explain its own
+                sentence, and attract all tokens that nothing else explains.
             uniform: share of uniform jumps. Default: None, the configuration's.
             count: see `jump_posterior`.
-            weight: count of a share, for all pairs or each, (B,).
+            weight: factor of `own`: a number, or one for each pair, (B,). Default: 1.
             factor: factor of the emissions from real positions (not NULL), (B, T, S). Default: None, 1.
         """
         counts = counts.to(torch.promote_types(counts.dtype, torch.float32))

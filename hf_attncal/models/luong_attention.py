@@ -171,7 +171,7 @@ class LuongAttention(CrossAttentionMixin, _Projections):
     # ---- one step at a time ----
 
     def split(self, context: AttentionContext, steps: int) -> list[AttentionContext]:
-        """Return a context for each step of a decoder pass; `join` combines their reports."""
+        """Return an empty record for each step of a decoder pass; `join` combines them."""
         if context.target_mask is None and not context.record_details:
             return [context] * steps  # nothing is reported
         # `join` averages the mask over all steps at once.
@@ -185,10 +185,10 @@ class LuongAttention(CrossAttentionMixin, _Projections):
         ]
 
     def join(self, steps: list[AttentionContext], hidden: Tensor, source: Source, context: AttentionContext) -> None:
-        """Pass the reports of all steps to `context`.
+        """Combine the records of all steps in `context`.
 
         Args:
-            steps: contexts from `split`, after their steps.
+            steps: records from `split`, filled by their steps.
             hidden: h_t of all steps, (B, T, d).
             source: source of the pass.
             context: record of the whole pass.

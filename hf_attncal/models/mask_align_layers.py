@@ -264,7 +264,7 @@ class MaskAlignEncoderLayer(_MaskAlignLayer):
     """Self-attention and feed-forward network."""
 
     def forward(self, states: Tensor, mask: Tensor, tokens: RealTokens) -> Tensor:
-        """states: (R, d_model), of the real tokens. mask: additive, broadcastable to (B, 1, T, T)."""
+        """Run the layer on the real tokens, (R, d_model); the additive mask must be broadcastable to (B, 1, T, T)."""
         normed = self.self_attn_layer_norm(states)
         return self.ffn(states + self.dropout(self.self_attn(normed, normed, mask, tokens)))
 
@@ -277,6 +277,6 @@ class MaskAlignDecoderLayer(_MaskAlignLayer):
     """
 
     def forward(self, query: Tensor, embeddings: Tensor, mask: Tensor, tokens: RealTokens) -> Tensor:
-        """query, embeddings: (R, d_model), of the real tokens. mask: additive, broadcastable to (B, 1, T, T)."""
+        """Run the layer on the real tokens, (R, d_model); the additive mask must be broadcastable to (B, 1, T, T)."""
         attended = self.self_attn(self.self_attn_layer_norm(query), embeddings, mask, tokens)
         return self.ffn(query + self.dropout(attended))

@@ -43,16 +43,17 @@ class AttnCalSeq2SeqLMOutput(Seq2SeqLMOutput):
     """Output of the models with a language modelling head.
 
     Args:
-        loss: training loss for `backward()`. Its value is the NMT loss, with `uam` plus the UAM loss, with `links`
-            plus `guided_weight` times the guided loss. The translation model and the gate get the gradient of this
-            value, the mask network gets the gradient of the mask loss.
+        loss: training loss for `backward()`. Its value is the NMT loss, plus the UAM loss with `uam`, plus
+            `guided_weight` times the guided loss with `links`. The translation model and the gate get the gradient of
+            this value. The mask network gets the gradient of the mask loss.
         nmt_loss: cross-entropy per target token, with label smoothing (Lu et al., eq. 13).
         mask_loss: objective of the mask network (eq. 4), if the second decoder pass ran.
         mask_penalty: size of the perturbation (eq. 5), before alpha, if the second decoder pass ran.
         mask_mean: mean of `m` over layers, heads, real target steps and real source tokens; with labels.
         gate_mean: mean of the gate `g` (eq. 12) over layers, heads and real target steps; with labels.
         uncalibrated_cross_attentions: `a` of every layer, (batch, heads, target, source); without the NULL column.
-            Like the next two a tuple over layers, with `output_attention_details=True` if the model has them.
+            This and the next two are tuples over layers, returned with `output_attention_details=True` by models
+            that have them.
         calibration_masks: `m` of every layer (Lu et al., eq. 3), same shape.
         null_attentions: weight of NULL of every layer, (batch, heads, target).
         uam_loss: L_src of the unsupervised alignment module per target token (Kiyono et al., eq. 18); with labels.
