@@ -15,8 +15,11 @@ a rate that an upper quantile gives.
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -35,12 +38,17 @@ _USUAL_SCALE, _PAIRS_OF_USUAL = 2.0, 20  # scale of a tail in software catalogue
 _WRONG, _WRONG_BY_RULE = 0.1, dict.fromkeys(("wrong end mark", WRONG_NAME, "negation added"), 0.01)
 _LEAST = 1e-6  # distance of a probability from 0 and 1
 # Causes with a tail of their own: log-odds that a unit of deviation in length adds, expected share of faulty pairs.
-_CAUSES = {"omission": (-1.0, 0.009), "added": (1.0, 0.012), "unrelated": (0.0, 0.003)}
+_CAUSES = {"omission": (-1.0, 0.009), "added": (1.0, 0.003), "unrelated": (0.0, 0.003)}
+# Ratio of wrong to right pairs: most texts of another source come from another pair of the document.
+_OF_ANOTHER, _OF_NO_OTHER, _MOST_OTHERS = 0.7 / 0.05, 0.3 / 0.95, 50
+_WORD = re.compile(r"[^\W\d_]{3,}")
 _RESOLVED = 0.05  # share of one pair that a text still shows
 _FEWEST_WORDS = 4  # source words below which likeness is no evidence
 _FEWEST_LENGTHS, _WORDS_OF_LENGTH = 20, 3  # pairs, and their least number of words, for a usual ratio
 _FIXED = 0.05  # spread of the log-ratio of lengths in units of the text: this plus `characters ** -0.5`
-_SENTENCE_BREAK, _OF_SENTENCE = re.compile(r"[.!?]\s+(?=[^\W\d_a-z])"), 2.0  # and its weight in the deviation
+_SENTENCE_BREAK = re.compile(r"[.!?:]\s+(?=[^\W\d_a-z])")
+# Log-ratios of lengths, from the usual one, beyond which a sentence fewer or more is no other punctuation.
+_SENTENCE_LOST, _SENTENCE_ADDED = -0.3, 0.4
 
 
 class Tail(NamedTuple):
@@ -67,6 +75,7 @@ class TextAlarms:
         tails: Tail of each cause in a document. Default: none.
         usual_length: Median log-ratio of target to source characters, and its spread in units of
             `0.05 + characters ** -0.5`. Default: None, unknown.
+        of_others: Pairs whose target is also that of another source of the document. Default: none.
         pairs: Number of pairs of the text. Default: 0.
         between: Number of pairs above the ordinary alarm that the text does not flag. Default: 0.
     """
@@ -77,29 +86,46 @@ class TextAlarms:
     levels: np.ndarray | None = None
     tails: Mapping[str, Tail] = field(default_factory=dict)
     usual_length: tuple[float, float] | None = None
+    of_others: frozenset[tuple[str, str]] = frozenset()
     pairs: int = 0
     between: int = 0
 
     def deviation(self, source: str, target: str) -> float:
-        """Return how far the log-ratio of the lengths is from the usual one, in its spread; 0 if that is unknown.
-
-        A sentence more or less adds to it.
-        """
+        """Return how far the log-ratio of the lengths is from the usual one, in its spread; 0 if that is unknown."""
         if self.usual_length is None:
             return 0.0
         middle, spread = self.usual_length
-        sentences = len(_SENTENCE_BREAK.findall(target)) - len(_SENTENCE_BREAK.findall(source))
-        return (_log_ratio(source, target) - middle) / (spread * _spread(source)) + _OF_SENTENCE * sentences
+        return (_log_ratio(source, target) - middle) / (spread * _spread(source))
 
-    def of_causes(self, causes: Mapping[str, float], words: int, deviation: float) -> dict[str, float]:
-        """Return the probability that a pair of a document is wrong by each cause; 0 below a number of words."""
+    def sentences_added(self, source: str, target: str) -> int:
+        """Return 1 if a sentence is added, -1 if one is lost, and 0 if the lengths do not show it."""
+        more = len(_SENTENCE_BREAK.findall(target)) - len(_SENTENCE_BREAK.findall(source))
+        if not more or self.usual_length is None:
+            return 0
+        longer = _log_ratio(source, target) - self.usual_length[0]
+        return (more > 0 and longer > _SENTENCE_ADDED) - (more < 0 and longer < _SENTENCE_LOST)
+
+    def of_causes(
+        self, causes: Mapping[str, float], words: int, deviation: float, of_another: bool = False
+    ) -> dict[str, float]:
+        """Return the probability that a pair of a document is wrong by each cause; 0 below a number of words.
+
+        Args:
+            causes: Probability of each cause.
+            words: Number of source words.
+            deviation: Deviation of its length.
+            of_another: True if another source of the document has the same target. Default: False.
+        """
         if words < _FEWEST_WORDS:
             return dict.fromkeys(self.tails, 0.0)
         length, result = np.log(words), {}
         for name, (middle, scale) in self.tails.items():
             above = _score(name, causes, deviation) - np.interp(length, self.lengths, middle)
             share = 0.5 * math.exp(-max(0.0, float(above / np.interp(length, self.lengths, scale))))
-            result[name] = self._probability(_CAUSES[name][1], share)
+            expected = _CAUSES[name][1]
+            if name == "unrelated":
+                expected *= _OF_ANOTHER if of_another else _OF_NO_OTHER
+            result[name] = self._probability(expected, share)
         return result
 
     def _probability(self, expected: float, share: float) -> float:
@@ -189,16 +215,15 @@ def alarms_of_segments(
     long = np.flatnonzero(np.array(words) >= _FEWEST_WORDS)
     if len(texts) < _FEWEST_SEGMENTS or not len(long):
         return alarms
-    alarms = replace(alarms, usual_length=_usual_length(texts, words))
+    alarms = replace(alarms, usual_length=_usual_length(texts, words), of_others=_of_others(texts))
     lengths = np.log(words)
     groups = _groups(long, lengths, _SEGMENTS_OF_LENGTH)
     deviations = [alarms.deviation(*pair) for pair in texts]
-    scores = {
-        name: np.array([_score(name, *pair) for pair in zip(causes, deviations, strict=True)]) for name in _CAUSES
-    }
+    scores = {name: np.array(list(map(partial(_score, name), causes, deviations))) for name in _CAUSES}
     tails = {name: _tail(of_cause, groups, _QUANTILE_OF_SEGMENTS, _ROUNDS) for name, of_cause in scores.items()}
     alarms = replace(alarms, lengths=np.array([lengths[group].mean() for group in groups]), tails=tails)
-    flagged = [max(alarms.of_causes(*pair).values()) > 0.5 for pair in zip(causes, words, deviations, strict=True)]
+    is_of_another = [pair in alarms.of_others for pair in texts]
+    flagged = [max(one.values()) > 0.5 for one in map(alarms.of_causes, causes, words, deviations, is_of_another)]
     above = [one["likeness"] > alarms.ordinary for one in causes]
     return replace(alarms, between=sum(one and not other for one, other in zip(above, flagged, strict=True)))
 
@@ -241,6 +266,19 @@ def _usual_length(texts: Sequence[tuple[str, str]], words: Sequence[int]) -> tup
     middle = float(np.median(ratios))
     deviations = np.abs(ratios - middle) / [_spread(source) for source, _ in some]
     return middle, max(1.48 * float(np.median(deviations)), _FIXED)
+
+
+def _of_others(texts: Sequence[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+    """Return the pairs whose target is also that of a source without a word in common."""
+    sources: dict[str, dict[str, frozenset[str]]] = defaultdict(dict)
+    for source, target in texts:
+        sources[target][source] = frozenset(_WORD.findall(source.lower()))
+    return frozenset(
+        (source, target)
+        for target, others in sources.items()
+        for source, words in others.items()
+        if any(map(words.isdisjoint, islice(others.values(), _MOST_OTHERS)))
+    )
 
 
 def _log_ratio(source: str, target: str) -> float:

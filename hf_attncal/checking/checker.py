@@ -348,7 +348,8 @@ class Checker:
         deviation = alarms.deviation(source.text, target.text)
         if alarms.tails:  # a document
             alarm = MARKED_ABOVE
-            of_causes = alarms.of_causes(causes, len(source.words), deviation)
+            is_of_another = (source.text, target.text) in alarms.of_others
+            of_causes = alarms.of_causes(causes, len(source.words), deviation, is_of_another)
             of_causes["addition"] = of_causes.pop("added")
             likeness = max(*of_causes.values(), 1 - own_share)
             probabilities |= of_causes | {"repeats": 0.0, "changed": 0.0, "wrong": likeness}

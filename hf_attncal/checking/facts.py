@@ -55,13 +55,16 @@ _DENIES = re.compile(
     r"|vietat\w*|prevent\w*|verhinder\w*|empêch\w*|impedi\w+|[eé]vit\w+|avoid\w*|vermeid\w*|skip\w*|ignor\w*"
     r"|omit\w*|omi[st]\w*|omett\w*|drop\w*|weg\w*lassen|exclu\w*|escl\w*|aus(?:ge)?schl\w*|except\w*|eccetto|falsch\w*"
     r"|fals[oa]s?|erron\w+|errat\w+|violat\w*|verletz\w*|expir\w+|scadut\w+|caduc\w+|differ\w*|unterschied\w*"
-    r"|verschieden\w*|dif+[eé]r\w*|[^\W_]+[ndktgszfr]los(?:e[nrsm]?)?|[^\W_]{3,}less)(?![^\W_])))",
+    r"|verschieden\w*|dif+[eé]r\w*|nur|only|seulement|uniquement|s[oó]lo|solamente|únicamente|soltanto|solo|slechts|alleen|somente"
+    r"|[^\W_]*geschützt\w*|protected|protégé\w*|protegid\w*|(?:aus|ab)geschalt\w*|deakt\w*|unterbroch\w*|abgebroch\w*|interr[ou][mp]p?\w*"
+    r"|[^\W_]{4,}frei(?:e[nrsm]?)?|[^\W_]+[ndktgszfr]los(?:e[nrsm]?)?|[^\W_]{3,}less)(?![^\W_])))",
     re.IGNORECASE,
 )
 # Negations of one language that are other words in these: "no" is "in the" in Portuguese.
 _NO_NEGATION_IN = {"no": ("pt", "de", "fr", "nl", "da"), "non": ("en", "de", "es", "pt"), "nulla": ("it",)}
 _POLITE = frozenset(("sie", "ihr", "ihnen", "ihre", "ihren", "ihrem", "ihrer", "ihres", "usted", "ustedes", "lei"))
 _BEFORE_SENTENCES = frozenset(".!?:;\"'“”„«»‘’()-–—…")
+_QUOTES = frozenset("\"'“”„«»‹›`‘’")
 # Shares of its lines with a negation only on the other side, above which a word denies, and is a negation.
 _DENIES_FROM, _IS_NEGATION_FROM = 0.3, 0.6
 _DENIED_OFTEN = 5  # lines
@@ -180,7 +183,11 @@ def kept_names(source: Segments, target: Segments, denials: BothDenials) -> list
     """Return the side and the index of each kept name, and whether the other side has a similar word."""
     pair = source.words, target.words
     return [
-        (side, place, any(len(other) > 2 and alike(word.lower(), other.lower()) for other in pair[1 - side]))
+        (
+            side,
+            place,
+            any(len(other) > 2 and (alike(word.lower(), other.lower()) or word in other) for other in pair[1 - side]),
+        )
         for side, words in enumerate(pair)
         for place, word in enumerate(words)
         if word[0].isupper() and word.lower() in denials[side].kept
@@ -294,8 +301,10 @@ def _denies_at(words: Sequence[str], place: int) -> bool:
             "?" in words[place:] and "." not in words[place : words.index("?", place)]
         )  # "isn't it?" is "oder?" in German
         or (word in ("Not", "None") and place)  # the German noun, the value of Python
-        or before in ("or", "oder", "ou", "o")  # whether or not
-        or after == "-"  # non-empty
+        or before in ("or", "oder", "ou", "o", "/")
+        or after in ("-", "/")  # whether or not, non-empty, yes/no
+        or before == "if"  # a condition, which a translation may call the default
+        or (before in _QUOTES and after in _QUOTES)
         or (after in ("more", "less", "fewer", "later") and "than" in words[place + 2 : place + 5])
         or (word.lower() == "no" and (after in (".", ":", "°") or after[:1].isdigit()))  # No. 7
     )

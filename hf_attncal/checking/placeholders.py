@@ -18,19 +18,20 @@ ADDRESS = re.compile(
 
 _SIGN = re.compile(
     r"(?P<literal>%%)"
-    r"|(?P<sure>\{\{[^{}]*\}\}|\{%[^{}]*%\}|[$#%]?\{ ?(?:[\w.$-]*(?:![rsa])?(?::[^{}\s]*)?"
+    r"|(?P<sure>\{\{[^{}]*\}\}|\{%[^{}]*%\}|(?<!\\x)[$#%]?\{ ?(?:[\w.$-]*(?:![rsa])?(?::[^{}\s]*)?"
     r"|[\w-]+, ?(?:number|date|time|spellout|ordinal|duration)[^{}]*) ?\}"
     r"|%\(\w+\)[-+0#]*\d*(?:\.\d+)?[a-zA-Z]|%<\w+>[.\d]*[a-z]|%[A-Za-z_]\w{2,}%(?!\w)|\$\(\w+\))"
     r"|(?<!\d)%(?:(?P<position>\d+)\$)?[-+0#']*(?P<width>\*|\d*)(?:\.(?:\d+|\*))?"
     r"(?P<type>(?:hh?|ll?|[Lzjt])?(?:[dsux]|[ioXeEfFgGc@](?![^\W\d_])))"
-    r"|(?P<maybe>(?<![\w%])(?:%\d{1,2}%|%L?\d{1,2}(?![\w$%]|[.,]\d)|%n\b|(?<![:/.\\]):[a-z_]\w+\b(?!:[\w`])|\$[A-Za-z_]\w*))"
+    r"|(?P<maybe>(?<![\w%])(?:%\d{1,2}%|%L?\d{1,2}(?![\w$%]|[.,]\d)|%n\b|(?<![:/.\\\[]):[a-z_]\w+\b(?!:[\w`])|\$[A-Za-z_]\w*))"
     r"|<(?P<tag>/?[A-Za-z][\w:-]*|/?\d+)(?P<attributes>\s[^<>]{0,300})?/?>"
 )
 _STARTS = re.compile(r"[%{<$@]|:[\w/]|www")
 _TIME_FORMAT = re.compile(r"%[-_0^]?[YmHMBbyAjI](?![^\W\d_])")  # strftime, which each language orders as it likes
 _ALONE = re.compile(r"br|hr|img|p|li|wbr|x|bx|ex|ph")  # tags without an end tag
 # Attributes that are translated; an address has a rule of its own.
-_LOCAL_ATTRIBUTE = re.compile(r"\s(?:title|alt|lang|aria-label|placeholder|href)\s*=\s*(?:\"[^\"%{]*\"|'[^'%{]*')")
+_LOCAL_ATTRIBUTE = re.compile(r"\s(?:title|alt|lang|aria-label|placeholder|href)\s*=\s*(?:\"[^\"]*\"|'[^']*')")
+_IN_ATTRIBUTE = re.compile(r"%(?:\(\w+\))?\w|\{[^{}]*\}")
 _MESSAGE = re.compile(r"\{\s*([\w.-]+)\s*,\s*(plural|selectordinal|select)\s*,(?:\s*offset:\s*\d+)?")
 _ARM = re.compile(r"\s*(=\d+|[\w-]+)\s*\{")
 _MAY_LACK_COUNT = frozenset(("=0", "=1", "=2", "zero", "one", "two"))  # "a file" in place of "1 file"
@@ -90,9 +91,10 @@ def _signs(text: str) -> Iterator[Sign]:
         elif match["tag"]:
             name, attributes = match["tag"].lower(), match["attributes"] or ""
             markup = name[0] == "/" or "=" in attributes or form[-2] == "/" or _ALONE.fullmatch(name)
-            if not markup and f"</{match['tag']}>" not in text:
+            if (not markup and f"</{match['tag']}>" not in text) or name.strip("/") == "sup":  # 1<sup>er</sup>
                 continue
-            form, counted = f"<{name}{''.join(_LOCAL_ATTRIBUTE.sub('', attributes).split())}", True
+            kept = _LOCAL_ATTRIBUTE.sub(lambda one: "".join(_IN_ATTRIBUTE.findall(one[0])), attributes)
+            form, counted = f"<{name}{''.join(kept.split())}", True
         yield Sign(form, match.start(), match.end(), not match["maybe"], counted)
 
 

@@ -212,6 +212,7 @@ _OF_TEXTS: dict[str, Callable[[str, str], Break | None]] = {
     "wrong end mark": _end_marks,
     "wrong brackets": _brackets,
 }
+REPETITIONS = ("doubled word", "repeated words")
 WRONG_PLACEHOLDERS, WRONG_ADDRESS = "wrong placeholders", "wrong address"
 WRONG_NUMBER, WRONG_NAME = "wrong number", "wrong name"
 UNTRANSLATED, WRONG_UNIT = "untranslated", "wrong unit"

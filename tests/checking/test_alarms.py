@@ -113,3 +113,30 @@ def test_a_cut_or_padded_translation_is_unlike_the_lengths_of_the_document():
     of_shorter = found.of_causes(some, 8, shorter)
     assert of_shorter["omission"] > of_shorter["added"]
     assert TextAlarms(ORDINARY, {}).deviation(source, "x") == 0
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "added"),
+    [
+        ("Error writing to file", "Fehler beim Schreiben. Vom Server wurde nichts gesandt.", 1),
+        ("File list:", "Dateiliste: Nichts davon kann jetzt geladen werden", 1),
+        ("Error while writing. Nothing was sent by it.", "Fehler beim Schreiben.", -1),
+        ("Error while writing, as nothing was sent.", "Fehler beim Schreiben. Es wurde nichts gesandt.", 0),
+        ("Error while writing. Nothing was sent.", "Fehler beim Schreiben, nichts gesandt", 0),
+        ("Error writing to file", "Fehler beim Schreiben in eine sehr große Datei dieses Rechners", 0),
+    ],
+)
+def test_a_sentence_more_or_fewer_is_told_from_other_punctuation(source, target, added):
+    alarms = TextAlarms(ORDINARY, {}, usual_length=(0.1, 0.5))
+    assert alarms.sentences_added(source, target) == added
+    assert TextAlarms(ORDINARY, {}).sentences_added(source, target) == 0
+
+
+def test_a_text_of_another_entry_is_more_suspect():
+    found = document(text_scores(np.random.default_rng(9), 400, BAR))
+    causes = dict.fromkeys(("omission", "added", "unrelated"), float(sigmoid(BAR + 4)))
+    own, of_another = (found.of_causes(causes, 8, 0.0, shared) for shared in (False, True))
+    assert of_another["unrelated"] > 0.5 > own["unrelated"]
+    assert of_another["omission"] == own["omission"]
+    texts = [("Open the file", "Datei"), ("Close that door", "Datei"), ("Save it all", "Alles"), ("Save all", "Alles")]
+    assert document([0.0] * 8, texts * 2).of_others == set(texts[:2])  # two sources alike may have one translation

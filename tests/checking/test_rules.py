@@ -83,6 +83,9 @@ def line(source, target):
         ("Ungültige Datei", "The file is not valid", ()),
         ("Export fehlgeschlagen", "Cannot export", ()),
         ("Das kann man nicht öffnen", "You can’t open it", ()),
+        ("mit „nicht“ oder „nie“", "with “on” or “off”", ()),  # the words, not what they deny
+        ("nicht nur lesbar", "only readable", ()),
+        ("nicht beschreibbar", "write-protected", ()),
     ],
 )
 def test_what_breaks_a_rule(source, target, broken):
@@ -171,6 +174,12 @@ def test_each_rule_finds_its_fault(source, target, languages, name):
         ("Failed to open it", "Konnte nicht geöffnet werden", ("en", "de")),
         ("Do not ask again", "Ne plus demander", ("en", "fr")),
         ("It is missing", "Non c'è", ("en", "it")),
+        ("answer yes/no", "mit ja antworten", ("en", "de")),
+        ("Lines, 5 if not given", "Zeilen (Vorgabe: 5)", ("en", "de")),
+        ("It has no effect except on %s", "Es wirkt nur auf %s", ("en", "de")),
+        ("The folder is not writable", "Der Ordner ist schreibgeschützt", ("en", "de")),
+        ("It has no errors", "Es ist fehlerfrei", ("en", "de")),
+        ("It didn't finish", "Il a été interrompu", ("en", "fr")),
     ],
 )
 def test_right_translations_break_no_rule(source, target, languages):

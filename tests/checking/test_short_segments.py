@@ -123,10 +123,24 @@ def test_without_a_judge_only_marks_are_compared(checker):
 )
 def test_a_lost_mark_is_found_unless_the_text_often_loses_it(checker, pair, kind, reason):
     kept = [(f"{source}:", f"{target} :") for source, target in PAIRS]
-    (one,) = found(checker, [*kept, pair])
+    identifiers = (("Colour", "a_colour"), "Farbe"), (("User", "?some_kind:User"), "Benutzer")
+    (one,) = found(checker, [*kept, pair, *identifiers])
     assert (one.unit, one.kind, one.reason) == (len(kept), kind, reason)
     assert 0.5 < one.probability < 1
     assert found(checker, [pair] * 8) == []
+
+
+def test_a_copied_plural_form_is_found_beside_translated_ones(checker):
+    def forms(*pairs):
+        return [
+            tuple(SegmentSide("x.po", (Segment(text, "entry", 1, key=f"msgstr[{number}]"),)) for text in pair)
+            for number, pair in enumerate(pairs)
+        ]
+
+    (one,) = short_findings(checker, forms(("%d line", "%d line"), ("%d lines", "%d Zeilen")))
+    assert (one.unit, one.kind) == (0, "untranslated")
+    assert short_findings(checker, forms(("%d nonillion", "%d nonillion"), ("%d nonillion", "%d nonillions"))) == []
+    assert short_findings(checker, forms(("%d line", "%d line"), ("%d lines", "%d lines"))) == []
 
 
 def test_documents_are_paired_by_an_encoder(checker):

@@ -204,3 +204,13 @@ def test_a_checker_that_is_missing_is_named(attncal, ready, translator):
     status, out, err = attncal("translate", translator, "--device", "cpu", "--check", "nothing", text="a\n")
     assert (status, out) == (1, "")
     assert "nothing" in err
+
+
+def test_a_checker_of_the_package_checks_translations_by_its_name(attncal, translator, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        line.split("\t")
+        for line in translated(attncal, translator, "--check", "deen", "--aligner", "ende", "--alignments", "links")
+    ]
+    assert any(flags != "-" for flags, _ in rows)
+    assert len((tmp_path / "links").read_text().splitlines()) == len(LINES)

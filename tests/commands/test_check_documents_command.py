@@ -265,6 +265,13 @@ def test_findings_of_one_segment_have_ids_of_their_own():
         ("doubled word", 0.9),
         ("omission", 0.8),
     ]
+    two_paragraphs = SegmentSide("a.po", (Segment("auf auf", "entry", 3, raw="auf\n\nauf"),))
+    assert [one.kind for one in document_findings(verdict, sides[0], two_paragraphs, 0)] == [
+        "wrong number",
+        "omission",
+    ]
+    one_paragraph = SegmentSide("a.po", (Segment("auf auf", "entry", 3, raw="auf\n auf"),))
+    assert len(list(document_findings(verdict, sides[0], one_paragraph, 0))) == 3
     assert found[2].reason == "“files”: why"
     assert len({one.id for one in found}) == 3
     assert {one.kind for one in found} <= set(FINDING_KINDS)

@@ -38,7 +38,7 @@ from .findings import (
 )
 from .pairing import Bead, belong_together, have_same_times, pair_by_key, pair_by_time, pair_segments
 from .segments import CODE, Document, Segment
-from .short_segments import ShortFinding, is_short, short_findings
+from .short_segments import ShortFinding, is_short, sentence_findings, short_findings
 
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _FEWEST_MARKED = {"omission": 2, "addition": 3}  # words
@@ -214,7 +214,8 @@ def check_documents(
     LOG.info("%s.", alarms)
     by_unit = dict(zip(checked, verdicts, strict=True))
     short: dict[int, list[ShortFinding]] = defaultdict(list)
-    for finding in short_findings(checker, [units[number][:2] for number in checked]):
+    sides = [units[number][:2] for number in checked]
+    for finding in (*short_findings(checker, sides), *sentence_findings(sides, alarms)):
         short[checked[finding.unit]].append(finding)
     findings: list[DocumentFinding] = []
     for number, unit in enumerate(units):

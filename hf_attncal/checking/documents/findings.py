@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from hf_attncal.io.files import read_lines
 
 from ..checked_text import tab_separated
 from ..placeholders import compare_placeholders
-from ..rules import WRONG_PLACEHOLDERS
+from ..rules import REPETITIONS, WRONG_PLACEHOLDERS
 from ..verdicts import FINDING_KINDS, Finding, FlaggedSpan, PairVerdict, kind_id, marked_text, quoted
 from .segments import Segment, changed_parts
 
@@ -153,7 +154,7 @@ def document_findings(
 ) -> Iterator[DocumentFinding]:
     """Yield the findings on paired segments: wrong placeholders, and the findings of the verdict."""
     wrong = _other_placeholders(source, target)
-    findings = verdict.findings
+    findings = [one for one in verdict.findings if one.kind not in REPETITIONS or _is_in_one_paragraph(one, target)]
     if wrong is not None:
         findings = [finding for finding in findings if finding.kind != WRONG_PLACEHOLDERS]
         findings.insert(0, Finding(WRONG_PLACEHOLDERS, (), (), wrong, _SURE[WRONG_PLACEHOLDERS]))
@@ -172,6 +173,13 @@ def whole_segment(source: SegmentSide, target: SegmentSide, near: Segment | None
         return DocumentFinding(kind, reason, _SURE[kind], None, place, segment, unit)
     nearby = Place(target.file, near.line if near else 1, segment.key, "")
     return DocumentFinding(kind, reason, _SURE[kind], place, nearby, near, unit)
+
+
+def _is_in_one_paragraph(finding: Finding, side: SegmentSide) -> bool:
+    """Return whether the marked words are without a tab or an empty line between them in the file."""
+    words = side.text[slice(*finding.target[0].characters)].split()
+    raw = " ".join(one.raw or one.text for one in side.segments)
+    return re.search(r"(?: |[ ]*\n[ \t]*)".join(map(re.escape, words)), raw) is not None
 
 
 def _other_placeholders(source: SegmentSide, target: SegmentSide) -> str | None:

@@ -20,6 +20,7 @@ import numpy as np
 
 from hf_attncal.data.segmentation import segment
 
+from ..alarms import TextAlarms
 from ..checker import Checker
 from ..evidence import Both
 from ..logistic import log_odds, sigmoid
@@ -39,7 +40,9 @@ _OF_ANOTHER, _OF_NO_OTHER = np.log(0.5 / 0.07), np.log(0.5 / 0.93)
 _AGAIN_OTHERWISE, _AGAIN_ALIKE = np.log(0.98 / 0.21), np.log(0.02 / 0.79)
 # Share of right segments that lose a mark of the source, and the share of segments that may be wrong in this way.
 _RIGHT_WITHOUT, _WRONG_WITHOUT = {":": 0.02, "…": 0.01, "accelerator": 0.03}, 0.05
+_SURE_OF_SENTENCES = 0.95
 _ACCELERATOR = re.compile(r"[_&](?=[^\W_])")
+_IDENTIFIER = re.compile(r"(?<!\w)[a-z]+_\w+")
 _AROUND = " \t\u00a0\u202f\"'”“’‘»«›‹)]）}」』"
 
 
@@ -63,6 +66,14 @@ def is_short(source: str) -> bool:
     """Return whether a source has one to four words; single ASCII letters are not counted, as they may be code."""
     words = (word for word in segment(source).words if len(word) > 1 or not word.isascii())
     return 1 <= sum(any(map(str.isalpha, word)) for word in words) <= _MOST_WORDS
+
+
+def sentence_findings(units: Sequence[Both[SegmentSide]], alarms: TextAlarms) -> Iterator[ShortFinding]:
+    """Yield the findings on segments of any length that have a sentence more or fewer than their source."""
+    for number, (source, target) in enumerate(units):
+        if target.segments and (more := alarms.sentences_added(source.text, target.text)):
+            kind, word = ("addition", "more") if more > 0 else ("omission", "fewer")
+            yield ShortFinding(number, kind, f"the translation has {word} sentences", _SURE_OF_SENTENCES)
 
 
 def short_findings(checker: Checker, units: Sequence[Both[SegmentSide]]) -> list[ShortFinding]:
@@ -142,10 +153,11 @@ def _copied_forms(units: Sequence[Both[SegmentSide]]) -> Iterator[ShortFinding]:
     forms = defaultdict(list)
     for number, (source, target) in enumerate(units):
         if target.segments and "msgstr[" in target.segments[0].key:
-            forms[target.segments[0].line].append((number, source.text == target.text))
+            forms[target.segments[0].line].append((number, source.text, target.text))
     for of_entry in forms.values():
-        for number, is_copy in of_entry:
-            if is_copy and not all(other for _, other in of_entry):
+        for number, source_text, text in of_entry:
+            # A form that begins with the copy is a plural of the same word.
+            if source_text == text and not all(other.startswith(text) or one == other for _, one, other in of_entry):
                 yield ShortFinding(number, "untranslated", "other plural forms of this entry are translated", 0.95)
 
 
@@ -155,6 +167,8 @@ def _lost_marks(units: Sequence[Both[SegmentSide]], short: dict[int, Both[str]])
     lost: dict[str, list[int]] = defaultdict(list)
     for number in short:
         of_source, of_target = map(_marks, units[number])
+        if any(_IDENTIFIER.search(segment.raw) for segment in units[number][0].segments):
+            of_source.discard("accelerator")
         for mark in of_source:
             with_mark[mark].append(number)
             if mark not in of_target:

@@ -4,7 +4,7 @@ import re
 
 from hf_attncal.io.encoding import decoded
 
-_TAGS = re.compile(r"</?[A-Za-z][^<>]{0,500}>")
+_TAGS = re.compile(r"</?[A-Za-z](?![^<>\s]*(?:://|@))[^<>]{0,500}>")
 
 
 def text_of(data: bytes, name: str) -> str:
