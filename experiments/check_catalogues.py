@@ -10,7 +10,7 @@ encoder in FOLDER. ROOT has the clean lines.
 
 - `planted`: one entry in ten of a file has one fault. It is found if the check has a finding on this entry.
 - `untouched`: findings on the files as they are. `--to-read` writes a sample of them. `--read` reads that table, with
-  1 (true) or 0 (false) in its first column.
+  1 (true) or 0 (false) in its first column, and adds the share to the result in OUT; nothing else is measured.
 - `fifty`: files of fifty entries, as they are and with a single fault.
 - `lines`: share of the clean lines of each domain that `deen` and `ende` flag.
 
@@ -448,6 +448,13 @@ def main() -> None:
     options = parser.parse_args()
     if options.texts and options.half == "report":
         parser.error("--texts is for the half to choose on: nobody looks at the texts of the other one.")
+    if options.read:
+        file = options.output / "catalogues.json"
+        with options.read.open(encoding="utf-8", newline="") as table:
+            marks = [row[0] for row in csv.reader(table, delimiter="\t") if row[0] in ("0", "1")]
+        read = {"read": len(marks), "true_of_read": marks.count("1") / len(marks)}
+        write_json(json.loads(file.read_text(encoding="utf-8")) | read, file)
+        return
     measurement = Measurement(options)
     for project, languages in TABLE[options.half].items():
         for language in (one for one in languages if one in options.languages and (one == "de" or options.encoder)):
@@ -456,10 +463,6 @@ def main() -> None:
     result = measurement.result()
     if options.data and "lines" in options.parts:
         result["lines"] = flagged_lines(options.data, options.quick)
-    if options.read:
-        with options.read.open(encoding="utf-8", newline="") as file:
-            marks = [row[0] for row in csv.reader(file, delimiter="\t") if row[0] in ("0", "1")]
-        result |= {"read": len(marks), "true_of_read": marks.count("1") / len(marks)}
     if options.to_read:
         sample = random.Random(SEED).sample(measurement.to_read, min(TO_READ, len(measurement.to_read)))
         head = ("true", "language", "project", "entry", "probability", "kind", "reason", "source", "target")
