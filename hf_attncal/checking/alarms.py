@@ -75,7 +75,7 @@ class TextAlarms:
         tails: Tail of each cause in a document. Default: none.
         usual_length: Median log-ratio of target to source characters, and its spread in units of
             `0.05 + characters ** -0.5`. Default: None, unknown.
-        of_others: Pairs whose target is also that of another source of the document. Default: none.
+        of_others: Pairs whose target is also the target of another source. Default: none.
         pairs: Number of pairs of the text. Default: 0.
         between: Number of pairs above the ordinary alarm that the text does not flag. Default: 0.
     """
@@ -269,7 +269,7 @@ def _usual_length(texts: Sequence[tuple[str, str]], words: Sequence[int]) -> tup
 
 
 def _of_others(texts: Sequence[tuple[str, str]]) -> frozenset[tuple[str, str]]:
-    """Return the pairs whose target is also that of a source without a word in common."""
+    """Return the pairs whose target is also the target of a source without a word in common."""
     sources: dict[str, dict[str, frozenset[str]]] = defaultdict(dict)
     for source, target in texts:
         sources[target][source] = frozenset(_WORD.findall(source.lower()))

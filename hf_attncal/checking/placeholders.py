@@ -93,8 +93,8 @@ def _signs(text: str) -> Iterator[Sign]:
             markup = name[0] == "/" or "=" in attributes or form[-2] == "/" or _ALONE.fullmatch(name)
             if (not markup and f"</{match['tag']}>" not in text) or name.strip("/") == "sup":  # 1<sup>er</sup>
                 continue
-            kept = _LOCAL_ATTRIBUTE.sub(lambda one: "".join(_IN_ATTRIBUTE.findall(one[0])), attributes)
-            form, counted = f"<{name}{''.join(kept.split())}", True
+            attributes = _LOCAL_ATTRIBUTE.sub(lambda match: "".join(_IN_ATTRIBUTE.findall(match[0])), attributes)
+            form, counted = f"<{name}{''.join(attributes.split())}", True
         yield Sign(form, match.start(), match.end(), not match["maybe"], counted)
 
 
