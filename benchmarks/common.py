@@ -37,6 +37,7 @@ VARIANTS = {
     "annealed": {"calibration": "annealed"},
     "gated": {"calibration": "gated"},
     "gated-head": {"calibration": "gated", "mask_projection": "head"},
+    "gated-trained": {"calibration": "gated", "mask_inputs": "trained"},
     "gated-renormalized": {"calibration": "gated", "renormalize": True},
     "leaky": {"leaky": True},
     "gumbel": {"gumbel": True},

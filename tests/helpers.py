@@ -73,6 +73,10 @@ SWITCHES = {
     **CALIBRATIONS,
     "gated, head": switched("gated", mask_projection="head"),
     "gated, renormalized": switched("gated", renormalize=True),
+    "gated, trained inputs": switched("gated", mask_inputs="trained"),
+    "annealed, leaky, head, trained inputs": switched(
+        "annealed", "leaky", mask_projection="head", mask_inputs="trained"
+    ),
     "gated, leaky": switched("gated", "leaky"),
     "annealed, gumbel": switched("annealed", "gumbel"),
     "gated, leaky, gumbel, head": switched("gated", "leaky", "gumbel", gumbel_temperature=0.7, mask_projection="head"),

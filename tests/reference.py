@@ -401,7 +401,8 @@ class SlowModel:
         self.masks.append(m)
         if self.perturbing:
             return perturbed(a, m, self.real_source, null)
-        m = m.detach()  # eq. 13: the NMT loss takes the mask as given
+        if config.mask_inputs == "detached":
+            m = m.detach()  # eq. 13: the NMT loss takes the mask as given
         a_c = calibrated(a, m)
         if config.calibration == "fixed":
             combined = fixed(a, a_c, config.calibration_weight)

@@ -161,7 +161,8 @@ class SlowLuong:
     def calibrated(self, a: Vectors, null: Tensor, masks: Vectors, h: Tensor, perturb: bool) -> Vectors:
         if perturb:
             return [m * x + (1 - m) * (1 - null) / len(a) for x, m in zip(a, masks, strict=True)]
-        pairs = [(x, torch.exp(1 - m.detach())) for x, m in zip(a, masks, strict=True)]
+        detached = self.config.mask_inputs == "detached"
+        pairs = [(x, torch.exp(1 - (m.detach() if detached else m))) for x, m in zip(a, masks, strict=True)]
         if self.config.calibration == "fixed":
             return [x + self.config.calibration_weight * x * e for x, e in pairs]
         if self.config.calibration == "annealed":

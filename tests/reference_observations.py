@@ -19,8 +19,7 @@ def entropy(row):
 
 
 def divergence(first, second):
-    """Eq. 14 of shares."""
-    first, second = shares(first), shares(second)
+    """Eq. 14 of rows as they are."""
     mean = [(x + y) / 2 for x, y in zip(first, second, strict=True)]
     return sum(0.5 * x * math.log(x / m) for row in (first, second) for x, m in zip(row, mean, strict=True) if x > 0)
 
@@ -75,8 +74,9 @@ def observe_slowly(model, tokenizer, word_ids_of, pairs, tag_of, thresholds, buc
                 outputs.calibration_masks,
                 outputs.cross_attentions,
                 outputs.null_attentions,
+                outputs.calibration_gates or outputs.null_attentions,  # the latter stand in for no gates
             )
-            a, m, c, null = (of[layer][0].tolist() for of in details)
+            a, m, c, null, g = (of[layer][0].tolist() for of in details)
             _add_layer(
                 slow,
                 layer,
@@ -84,6 +84,7 @@ def observe_slowly(model, tokenizer, word_ids_of, pairs, tag_of, thresholds, buc
                 m,
                 c,
                 null,
+                g,
                 source,
                 source_words,
                 target.split(),
@@ -106,7 +107,7 @@ def contributions_of(a, m, null):
     return [abs(y * x + (1 - y) * even - x) for x, y in zip(a, m, strict=True)]
 
 
-def _add_layer(slow, layer, a, m, c, null, source, source_words, target, target_words, tag_of, thresholds, buckets):
+def _add_layer(slow, layer, a, m, c, null, g, source, source_words, target, target_words, tag_of, thresholds, buckets):
     heads, steps = len(a), len(a[0])
     for t in range(steps):
         rows = [a[h][t] for h in range(heads)]
@@ -118,14 +119,18 @@ def _add_layer(slow, layer, a, m, c, null, source, source_words, target, target_
         slow.add(reliable, "reliability", layer)
         slow.add(first_best(average) != first_best(mean_of(used)), "moved", layer)
         apart = [max(row) - min(row) >= 2**-7 for row in (m[h][t] for h in range(heads))]
-        slow.add(any(apart), "informed", layer)
+        slow.add(2 * sum(apart) >= heads, "informed", layer)
         for h in range(heads):
             slow.add(apart[h], "head", "informed", layer, h)
             values = {
                 "entropy": entropy(rows[h]),
                 "null": null[h][t],
                 "mask": sum(m[h][t]) / len(m[h][t]),
+                "attended_mask": sum(x * y for x, y in zip(m[h][t], shares(rows[h]), strict=True)),
+                "gate": g[h][t],
+                "mass": sum(used[h]) / sum(rows[h]),
                 "divergence": divergence(rows[h], used[h]),
+                "divergence_normalized": divergence(shares(rows[h]), shares(used[h])),
                 "entropy_change": entropy(used[h]) - entropy(rows[h]),
             }
             for name, value in values.items():

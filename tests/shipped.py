@@ -5,7 +5,7 @@ SHIPPED = {"torch", "transformers", "huggingface_hub"}
 
 MODELS = {
     "marian": {"calibration": "gated", "leaky": True, "gumbel": True},
-    "bart": {"calibration": "annealed", "annealing_steps": 10, "mask_projection": "head", "leaky": True},
+    "bart": {"calibration": "annealed", "annealing_steps": 10, "mask_inputs": "trained", "leaky": True},
 }
 MODELS["bart"] |= {"copy": True, "max_copied_tokens": 2, "unk_token_id": 3}
 # Models without a mask network: the control for calibration, with the other switches that it allows.

@@ -38,6 +38,7 @@ class AttentionCalibrationConfig(PeftConfig):
         layers: numbers of the decoder layers to adapt, from 0. Default: `None`, all.
         mask_projection: input of the mask network's projections: `"model"` for decoder states and encoder outputs with
             (d_model, d_model) matrices, or `"head"` for queries and keys of each head with (d_k, d_k) matrices.
+        mask_inputs: `"detached"` or `"trained"`, as in the published code; see `AttnCalMarianConfig`.
         mask_rank: rank of the (d_model, d_model) matrices, each then a product of two. Default: `None`, full matrices.
         renormalize: True to scale the calibrated weights so that they sum to the same value as the plain ones. A fresh
             adapter then computes the base model's function. If False, it scales attention from the first step.
@@ -71,6 +72,7 @@ class AttentionCalibrationConfig(PeftConfig):
     leaky: bool = False
     layers: list[int] | None = None
     mask_projection: str = "model"
+    mask_inputs: str = "detached"
     mask_rank: int | None = None
     renormalize: bool = True
     calibration_weight: float = 0.1

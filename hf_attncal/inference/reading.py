@@ -35,6 +35,7 @@ class CalibratedLayer(NamedTuple):
         number: index of the layer, from 0.
         attention: weights before calibration.
         mask, contribution: m and phi (Lu et al., eqs. 3 and 6).
+        gate: g; None unless the calibration is gated.
         calibrated: weights that the model uses; None if they were not requested.
     """
 
@@ -43,6 +44,7 @@ class CalibratedLayer(NamedTuple):
     mask: Tensor
     contribution: Tensor
     calibrated: Tensor | None
+    gate: Tensor | None
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class Reading:
         uncalibrated: a, the weights before calibration, the same shape.
         masks: m (Lu et al., eq. 3), the same shape.
         nulls: weight of NULL, (batch, heads, steps).
+        gates: g (Lu et al., eq. 12), the same shape.
         uam: weights of the unsupervised alignment module over source positions, (batch, steps, source), 0 on source
             padding; the positions of a repeated token share its probability, see `shared_among_places`. None if not
             requested.
@@ -70,6 +73,7 @@ class Reading:
     uncalibrated: Layers
     masks: Layers
     nulls: Layers
+    gates: Layers
     uam: Tensor | None = None
     predicted: Tensor | None = None
 
@@ -97,11 +101,11 @@ class Reading:
             ValueError: no layer has masks.
         """
         layers = []
-        columns = zip(self.uncalibrated, self.masks, self.nulls, self.attentions, strict=True)
-        for number, (attention, mask, null, used) in enumerate(columns):
+        columns = zip(self.uncalibrated, self.masks, self.nulls, self.attentions, self.gates, strict=True)
+        for number, (attention, mask, null, used, gate) in enumerate(columns):
             if attention is not None and mask is not None:
                 phi = contributions(attention, mask, self.source_mask, null)
-                layers.append(CalibratedLayer(number, attention, mask, phi, used))
+                layers.append(CalibratedLayer(number, attention, mask, phi, used, gate))
         if not layers:
             raise ValueError("Contributions need a model or an active adapter with `calibration`, got one without.")
         return layers
@@ -148,7 +152,7 @@ def read(
         batch: `input_ids` and `attention_mask` (batch, source), `labels` (batch, steps) with -100 where there is no
             target; on any device. `decoder_input_ids` default to the shifted labels.
         attentions: True to fill `attentions`.
-        details: True to fill `uncalibrated`, `masks` and `nulls`, in the layers that have them.
+        details: True to fill `uncalibrated`, `masks`, `nulls` and `gates`, in the layers that have them.
         uam: True to fill `uam`.
         predictions: True to fill `predicted`.
 
@@ -198,6 +202,7 @@ def read(
         uncalibrated=recorded("uncalibrated_cross_attentions"),
         masks=recorded("calibration_masks"),
         nulls=recorded("null_attentions"),
+        gates=recorded("calibration_gates"),
         uam=shared_among_places(outputs.uam_probabilities, inputs["input_ids"], real, targets) if uam else None,
         predicted=(outputs.logits.argmax(dim=-1) == labels) & targets if predictions else None,
     )

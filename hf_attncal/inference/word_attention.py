@@ -1,7 +1,7 @@
 """Turn attention between subwords into attention between words, and average its measures over a corpus."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -101,8 +101,8 @@ def _membership(tokens: WordTokens, length: int, like: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def attention_report(model, batches: Iterable[Mapping[str, Tensor]]) -> dict[str, list[float]]:
-    """Measure the reliability of a calibrated model's cross-attention, layer by layer.
+def attention_report(model, batches: Iterable[Mapping[str, Tensor]]) -> dict[str, Any]:
+    """Measure the reliability and the extent of the calibration of a model's cross-attention, layer by layer.
 
     Targets are teacher-forced; the model's mode is not changed.
 
@@ -113,26 +113,33 @@ def attention_report(model, batches: Iterable[Mapping[str, Tensor]]) -> dict[str
     Returns:
         Lists over calibrated layers: `layers`, their numbers from 0, and means over all real target steps of
         `reliability_level` (Lu et al., eq. 8, on the head average), `entropy` of plain attention (natural logarithm,
-        mean over heads) and `mask_mean` over real source tokens and heads.
+        mean over heads), `mask_mean` over real source tokens and heads, and, for rows after calibration, the measures
+        of `calibration_extent` and the `gate` of gated calibration. `by_head` has the latter for each head.
 
     Raises:
         ValueError: the model is not calibrated, or there is no target step.
     """
-    names = ("reliability", "entropy", "mask")
-    totals: list[Tensor] = []
+    names = {"reliability_level": "reliability", "entropy": "entropy", "mask_mean": "mask"}
+    extent = ("mass", "attended_mask", "divergence", "divergence_normalized", "gate")
+    sums: dict[str, Tensor] = {}  # (layers,), or (layers, heads) for the measures of heads
     steps = 0
     numbers: list[int] = []
     for batch in batches:
-        reading = read(model, batch, attentions=False, details=True)
+        reading = read(model, batch, details=True)
         real = reading.target_mask
-        numbers = [layer.number for layer in reading.calibrated]
-        rows = [
-            layer_rows(layer.attention, reading.source_mask, mask=layer.mask, contribution=layer.contribution).layer
-            for layer in reading.calibrated
-        ]
-        totals.append(torch.stack([torch.stack([row[name][real].double().sum() for name in names]) for row in rows]))
+        tensors = [layer._asdict() for layer in reading.calibrated]
+        numbers = [of.pop("number") for of in tensors]
+        layers = [layer_rows(source_mask=reading.source_mask, **of) for of in tensors]
+        totals = {
+            label: torch.stack([of.layer[name][real].double().sum() for of in layers]) for label, name in names.items()
+        }
+        for name in (name for name in extent if name in layers[0].heads):
+            totals[name] = torch.stack([of.heads[name].transpose(1, 2)[real].double().sum(dim=0) for of in layers])
+        sums = {name: sums.get(name, 0) + total for name, total in totals.items()}
         steps += int(real.sum())
     if steps == 0:
         raise ValueError("`batches` must have at least one target step, got none.")
-    reliability, entropy, mask = (sum(totals[1:], totals[0]) / steps).T.tolist()
-    return {"layers": numbers, "reliability_level": reliability, "entropy": entropy, "mask_mean": mask}
+    means = {name: total / steps for name, total in sums.items()}
+    by_head = {name: means[name].tolist() for name in extent if name in means}
+    by_layer = {name: (mean if name in names else mean.mean(dim=1)).tolist() for name, mean in means.items()}
+    return {"layers": numbers, **by_layer, "by_head": by_head}

@@ -10,11 +10,20 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from hf_attncal.models.functional import contribution, uniform_attention
+from hf_attncal.models.functional import (
+    calibration_extent,
+    contribution,
+    divergence,
+    row_shares,
+    uniform_attention,
+)
 
 # Most models are trained in bfloat16, whose numbers are 2**-8 apart just below 1. Masks of a row that differ by less
 # than two such steps may differ only by rounding.
 LEAST_SPREAD = torch.finfo(torch.bfloat16).eps  # 2**-7
+# Largest divergence of two rows of sum 1 whose weights before division were a and `a exp(1 - m)`, 0 <= m <= 1, in
+# nats: the maximum over x of the divergence of (1 - x, x) and (1 - x, e x) / (1 - x + e x).
+MAX_NORMALIZED_DIVERGENCE = 0.0303
 WITHOUT_MASKS = (
     "Either attention became useful too late for the mask network, or there was too little text. Set "
     "`model.mask_cost` to 0.1, as the presets do; or train without calibration first and then "
@@ -86,30 +95,34 @@ def attention_entropy(attention: Tensor, source_mask: Tensor | None = None) -> T
     Returns:
         (batch, heads, target), between 0 and log(number of real tokens). A row of zeros has entropy 0.
     """
-    return torch.special.entr(_shares(attention, source_mask)).sum(dim=-1)  # entr(x) = -x log x, 0 at 0
+    # entr(x) = -x log x, 0 at 0
+    return torch.special.entr(row_shares(_real_weights(attention, source_mask))).sum(dim=-1)
 
 
-def jensen_shannon(first: Tensor, second: Tensor, source_mask: Tensor | None = None) -> Tensor:
+def jensen_shannon(
+    first: Tensor, second: Tensor, source_mask: Tensor | None = None, *, normalize: bool = False
+) -> Tensor:
     """Return the Jensen-Shannon divergence of two attentions' rows over the real source tokens (eq. 14), in nats.
 
-    `JSD = KL[a_1 || a] / 2 + KL[a_2 || a] / 2` with `a = (a_1 + a_2) / 2`. Every row is first divided by its sum, as
-    in `attention_entropy`. Otherwise weights before and after calibration would differ by their sum.
+    `JSD = KL[a_1 || a] / 2 + KL[a_2 || a] / 2` with `a = (a_1 + a_2) / 2`. Tables V and Fig. 8 of the paper compare
+    rows as they are, so they contain the change of the sums: `0.5 (log(2 / (1 + c)) + c log(2c / (1 + c)))` for a
+    uniform factor c, 0.025 at 1.5 and 0.071 at 1.9.
 
     Args:
         first, second: non-negative weights, (batch, heads, target, source).
         source_mask: mask with 1 or True for real tokens, (batch, source).
+        normalize: True to divide every row by its sum first. Weights before and after `a_c = a exp(1 - m)` then
+            differ by at most `MAX_NORMALIZED_DIVERGENCE`.
 
     Returns:
-        (batch, heads, target), between 0 (the same shares) and log 2 (no token in common).
+        (batch, heads, target), at least 0 (the same rows); at most log 2 (no token in common) for rows of sum 1.
 
     Raises:
         ValueError: shapes that do not fit.
     """
     _check_shapes(first, second, "second")
-    p, q = (_shares(weights, source_mask) for weights in (first, second))
-    mean = ((p + q) / 2).clamp(min=torch.finfo(first.dtype).tiny)
-    kl_first, kl_second = (torch.special.xlogy(a, a / mean).sum(dim=-1) for a in (p, q))
-    return ((kl_first + kl_second) / 2).clamp(min=0)  # rounding may make 0 negative
+    rows = (_real_weights(weights, source_mask) for weights in (first, second))
+    return divergence(*map(row_shares, rows) if normalize else rows)
 
 
 def attention_is_reliable(attention: Tensor, phi: Tensor) -> Tensor:
@@ -160,12 +173,10 @@ def _check_shapes(attention: Tensor, tensor: Tensor, name: str) -> None:
         )
 
 
-def _shares(weights: Tensor, source_mask: Tensor | None) -> Tensor:
-    """Divide rows by their sum over the real source tokens; 0 at padding and in rows of zeros."""
+def _real_weights(weights: Tensor, source_mask: Tensor | None) -> Tensor:
+    """Return the weights with 0 at padding."""
     real = _real_tokens(weights, source_mask)
-    if real is not None:
-        weights = weights * real.to(weights.dtype)
-    return weights / weights.sum(dim=-1, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)
+    return weights if real is None else weights * real.to(weights.dtype)
 
 
 def _real_tokens(attention: Tensor, source_mask: Tensor | None) -> Tensor | None:
@@ -182,15 +193,19 @@ def _real_tokens(attention: Tensor, source_mask: Tensor | None) -> Tensor | None
 
 # ---- measures of each step ----
 
-NEED_INFORMATION = ("reliability", "divergence", "entropy_change", "moved")
-STEP_MEASURES = ("entropy", "average_entropy", "null", "mask", "informed", *NEED_INFORMATION)
+NEED_INFORMATION = ("reliability", "divergence", "divergence_normalized", "entropy_change", "moved")
+# Constant masks have no information, but they scale rows.
+STEP_MEASURES = (
+    *("entropy", "average_entropy", "null", "mask", "attended_mask", "gate", "mass", "informed"),
+    *NEED_INFORMATION,
+)
 
 
 class LayerRows(NamedTuple):
     """Values of each step in one layer, by the name of the measure.
 
-    Rows of attention are divided by their sum if NULL or calibration makes it differ from 1. Logarithms are natural.
-    The value of a layer is the mean over its heads, unless stated otherwise.
+    Rows of attention are divided by their sum before an entropy. Logarithms are natural. The value of a layer is the
+    mean over its heads, unless stated otherwise.
 
     - `entropy`: entropy of attention before calibration.
     - `average_entropy`: entropy of the mean attention of all heads. Only per layer.
@@ -198,9 +213,11 @@ class LayerRows(NamedTuple):
     - `reliability`: True if the token with the most attention contributes most (Lu et al., eqs. 7 and 8). The layer's
       value uses the mean attention of all heads. This and the measures below need masks.
     - `mask`: mean of m over real source tokens.
-    - `informed`: True if masks distinguish source tokens (`mask_spread`); of a layer, if any head's do. If fewer than
-      half of the steps are informed, the measures in `NEED_INFORMATION` are withheld.
-    - `divergence`: divergence of attention before and after calibration (eq. 14).
+    - `informed`: True if masks distinguish source tokens (`mask_spread`); of a layer, if those of half of its heads
+      do. If fewer than half of the steps are informed, the measures in `NEED_INFORMATION` are withheld.
+    - `mass`, `attended_mask`, `divergence`, `divergence_normalized`: extent of calibration; see
+      `calibration_extent`. `divergence` is the measure of the paper (Table V).
+    - `gate`: gate g (eq. 12). Only with gated calibration.
     - `entropy_change`: `entropy` after calibration minus before, with the sign of Table VI.
     - `moved`: True if calibration moves the largest weight to another token. The layer's value uses the mean attention
       of all heads.
@@ -222,6 +239,7 @@ def layer_rows(
     contribution: Tensor | None = None,
     calibrated: Tensor | None = None,
     null: Tensor | None = None,
+    gate: Tensor | None = None,
 ) -> LayerRows:
     """Return the measures of one layer. Measures whose tensors are missing are left out.
 
@@ -230,24 +248,25 @@ def layer_rows(
         source_mask: True for real tokens, (batch, source).
         mask, contribution: masks m and contributions phi, the same shape.
         calibrated: weights after calibration, the same shape.
-        null: weight of NULL, (batch, heads, steps).
+        null, gate: weight of NULL and gate g, (batch, heads, steps).
     """
     real = source_mask[:, None, None].to(attention.dtype)
     average = head_average(attention)
     entropy = attention_entropy(attention, source_mask)
     heads = {"entropy": entropy}
     layer = {"average_entropy": attention_entropy(average[:, None], source_mask)[:, 0]}
-    if null is not None:
-        heads["null"] = null
+    heads |= {name: rows for name, rows in (("null", null), ("gate", gate)) if rows is not None}
     if mask is not None:
         heads["mask"] = (mask * real).sum(dim=-1) / real.sum(dim=-1)
         heads["informed"] = mask_spread(mask, source_mask) >= LEAST_SPREAD
-        layer["informed"] = heads["informed"].any(dim=1)
+        # The layer's contributions are means of heads: a few informative heads among many do not change them.
+        layer["informed"] = heads["informed"].float().mean(dim=1) >= 0.5
     if contribution is not None:
         heads["reliability"] = attention.argmax(dim=-1) == contribution.argmax(dim=-1)
         layer["reliability"] = attention_is_reliable(attention, contribution)
     if calibrated is not None:
-        heads["divergence"] = jensen_shannon(attention, calibrated, source_mask)
+        if mask is not None:
+            heads |= calibration_extent(attention * real, calibrated * real, mask)
         heads["entropy_change"] = attention_entropy(calibrated, source_mask) - entropy
         heads["moved"] = attention.argmax(dim=-1) != calibrated.argmax(dim=-1)
         layer["moved"] = average.argmax(dim=-1) != head_average(calibrated).argmax(dim=-1)

@@ -37,6 +37,10 @@ from .functional import (
 logger = logging.get_logger(__name__)
 
 
+def _constant(parameter: Tensor, constant: bool) -> Tensor:
+    return parameter.detach() if constant else parameter
+
+
 class MaskNetwork(nn.Module):
     """Mask perturbation model of one cross-attention (Lu et al., eq. 3); theta_m = {W^Q, W^K}.
 
@@ -72,17 +76,24 @@ class MaskNetwork(nn.Module):
     def _split_heads(self, projected: Tensor) -> Tensor:
         return projected.view(*projected.shape[:-1], self.num_heads, self.head_dim).transpose(1, 2)
 
-    def project_keys(self, encoder_states: Tensor, key: Tensor) -> Tensor:
-        """Return `K W^K`: encoder_states (B, S, d_model), key (B, H, S, d_k) -> (B, H, S, d_k)."""
-        return self._project(encoder_states, key, self.key_weight)
+    def project_keys(self, encoder_states: Tensor, key: Tensor, constant: bool = False) -> Tensor:
+        """Return `K W^K`: encoder_states (B, S, d_model), key (B, H, S, d_k) -> (B, H, S, d_k).
 
-    def project_queries(self, decoder_states: Tensor, query: Tensor) -> Tensor:
-        """Return `q W^Q`: decoder_states (B, T, d_model), query (B, H, T, d_k) -> (B, H, T, d_k)."""
-        return self._project(decoder_states, query, self.query_weight)
+        W^K is constant if `constant`.
+        """
+        return self._project(encoder_states, key, _constant(self.key_weight, constant))
 
-    def forward(self, decoder_states: Tensor, query: Tensor, mask_key: Tensor) -> Tensor:
-        """Return m: decoder_states (B, T, d_model), query (B, H, T, d_k), mask_key (B, H, S, d_k) -> (B, H, T, S)."""
-        return perturbation_mask(self.project_queries(decoder_states, query), mask_key, self.head_dim**-0.5)
+    def project_queries(self, decoder_states: Tensor, query: Tensor, constant: bool = False) -> Tensor:
+        """Return `q W^Q`: decoder_states (B, T, d_model), query (B, H, T, d_k) -> (B, H, T, d_k); see above."""
+        return self._project(decoder_states, query, _constant(self.query_weight, constant))
+
+    def forward(self, decoder_states: Tensor, query: Tensor, mask_key: Tensor, constant: bool = False) -> Tensor:
+        """Return m: decoder_states (B, T, d_model), query (B, H, T, d_k), mask_key (B, H, S, d_k) -> (B, H, T, S).
+
+        W^Q is constant if `constant`.
+        """
+        queries = self.project_queries(decoder_states, query, constant)
+        return perturbation_mask(queries, mask_key, self.head_dim**-0.5)
 
 
 class HeadGate(nn.Module):
@@ -112,8 +123,7 @@ class OutputGate(HeadGate):
 
     def forward(self, query: Tensor, constant: bool = False) -> Tensor:
         """Return the factor, from 0 to 2: query (B, H, T, d_k) -> (B, H, T, 1); W and b are constant if `constant`."""
-        weight, bias = (self.weight.detach(), self.bias.detach()) if constant else (self.weight, self.bias)
-        return 2 * head_gate(query, weight, bias)
+        return 2 * head_gate(query, _constant(self.weight, constant), _constant(self.bias, constant))
 
 
 class LowRankMaskNetwork(MaskNetwork):
@@ -149,16 +159,16 @@ class LowRankMaskNetwork(MaskNetwork):
         """Return W^K, (d_model, d_model)."""
         return self.key_up @ self.key_down
 
-    def project_keys(self, encoder_states: Tensor, key: Tensor) -> Tensor:
-        return self._project_twice(encoder_states, self.key_down, self.key_up)
+    def project_keys(self, encoder_states: Tensor, key: Tensor, constant: bool = False) -> Tensor:
+        return self._project_twice(encoder_states, self.key_down, self.key_up, constant)
 
-    def project_queries(self, decoder_states: Tensor, query: Tensor) -> Tensor:
-        return self._project_twice(decoder_states, self.query_down, self.query_up)
+    def project_queries(self, decoder_states: Tensor, query: Tensor, constant: bool = False) -> Tensor:
+        return self._project_twice(decoder_states, self.query_down, self.query_up, constant)
 
-    def _project_twice(self, states: Tensor, down: Tensor, up: Tensor) -> Tensor:
+    def _project_twice(self, states: Tensor, down: Tensor, up: Tensor, constant: bool) -> Tensor:
         # Transposed views, for the reason in `MaskNetwork._project`.
         for weight in (down, up):
-            states = torch.matmul(states, weight.transpose(-1, -2).to(states.dtype))
+            states = torch.matmul(states, _constant(weight, constant).transpose(-1, -2).to(states.dtype))
         return self._split_heads(states)
 
 

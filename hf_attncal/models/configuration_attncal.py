@@ -24,6 +24,7 @@ from .limits import CheckedConfigMixin, check_choices, check_numbers, check_size
 
 CALIBRATIONS = ("fixed", "annealed", "gated")
 MASK_PROJECTIONS = ("model", "head")
+MASK_INPUTS = ("detached", "trained")
 # Fields that make a model more than the stock model.
 SWITCHES = ("calibration", "leaky", "gumbel", "output_gate", "uam", "copy")
 
@@ -38,7 +39,8 @@ def check_settings(settings) -> None:
     for name in ("leaky", "output_gate", "renormalize", "guided", "guided_shift"):
         if not isinstance(getattr(settings, name), bool):
             raise ValueError(f"`{name}` must be True or False, got {getattr(settings, name)!r}.")
-    check_choices(settings, {"calibration": (None, *CALIBRATIONS), "mask_projection": MASK_PROJECTIONS})
+    choices = {"calibration": (None, *CALIBRATIONS), "mask_projection": MASK_PROJECTIONS, "mask_inputs": MASK_INPUTS}
+    check_choices(settings, choices)
     check_numbers(settings)
 
 
@@ -92,6 +94,9 @@ class AttnCalConfigMixin(CheckedConfigMixin):
         mask_projection: input of the mask network's projections: `"model"` for decoder states and encoder outputs with
             (d_model, d_model) matrices, as in the published code, or `"head"` for queries and keys of each head with
             (d_k, d_k) matrices, as in the paper's text.
+        mask_inputs: `"trained"` if the translation loss also reaches the states that the mask network reads, as in
+            the published code. The translation model then learns to be read by the mask network, whose own parameters
+            still learn only from the mask loss. `"detached"` if that loss takes masks as constants.
         mask_penalty: alpha of eq. 4.
         mask_cost: minimum loss from blurring, in nats per target token, for the mask network to learn from a batch.
             Otherwise masks go to 1 early in training, when attention is not used yet and blurring it costs nothing.
@@ -146,6 +151,7 @@ class AttnCalConfigMixin(CheckedConfigMixin):
     calibration_weight: float | int = 0.1
     annealing_steps: float | int = 1e5
     mask_projection: str = "model"
+    mask_inputs: str = "detached"
     mask_penalty: float | int = 0.1
     mask_cost: float | int | None = None
     renormalize: bool = False

@@ -28,6 +28,7 @@ from .cache import keys_and_values
 from .calibration import FUSIONS, HeadGate, MaskNetwork, OutputGate, StepCount, learned_parts
 from .functional import (
     attention_scores,
+    calibration_extent,
     gumbel_attention,
     perturbation_penalty,
     perturbed_attention,
@@ -47,9 +48,9 @@ class AttentionContext:
 
     Args:
         perturb: True in the second pass, which uses the perturbed weights and trains the mask.
-        target_mask: True for real target steps, (B, T). If given, the penalty (second pass) or the means of mask and
-            gate (first pass) are recorded.
-        record_details: True to record attention, mask and NULL weights of every layer.
+        target_mask: True for real target steps, (B, T). If given, the penalty (second pass) or means of the
+            calibration (first pass) are recorded.
+        record_details: True to record attention, mask, gate and NULL weights of every layer.
         copies: True to record the attention that the model copies by.
         guided: layer and head whose attention is recorded, for the loss of links.
     """
@@ -71,10 +72,10 @@ class AttentionContext:
         self.guided_attention: tuple[Tensor, Tensor | None] | None = None  # (B, T, S); weight of NULL, (B, T)
         self.attentions: list[Tensor] = []
         self.masks: list[Tensor] = []
+        self.gates: list[Tensor] = []
         self.null_attentions: list[Tensor] = []
         self.penalties: list[Tensor] = []  # one scalar per layer: sum over real target steps, mean over heads
-        self.mask_means: list[Tensor] = []
-        self.gate_means: list[Tensor] = []
+        self.means: list[dict[str, Tensor]] = []  # one table of scalars per layer
 
     def mean_penalty(self, num_targets: Tensor | int) -> Tensor:
         """Return eq. 5 averaged over layers, heads and `num_targets` target steps; 0 if LayerDrop left no layer."""
@@ -87,6 +88,7 @@ class AttentionContext:
         return {
             "uncalibrated_cross_attentions": tuple(self.attentions) or None,
             "calibration_masks": tuple(self.masks) or None,
+            "calibration_gates": tuple(self.gates) or None,
             "null_attentions": tuple(self.null_attentions) or None,
         }
 
@@ -182,8 +184,17 @@ class CrossAttentionMixin(nn.Module):
         return keys[..., : self.head_dim], value, keys[..., self.head_dim :]
 
     def _project_mask_keys(self, encoder_states: Tensor, key: Tensor, context: AttentionContext) -> Tensor:
-        with torch.set_grad_enabled(context.perturb and torch.is_grad_enabled()):
-            return self.mask_network.project_keys(encoder_states, key)
+        with self._mask_gradients(context):
+            return self.mask_network.project_keys(encoder_states, key, not context.perturb)
+
+    def _mask_gradients(self, context: AttentionContext) -> torch.set_grad_enabled:
+        """Return the mode in which masks are computed.
+
+        The NMT loss does not train the mask network (Lu et al., eq. 13): the first pass takes m as a constant, or its
+        parameters as constants.
+        """
+        reaches_inputs = context.perturb or self.switches.mask_inputs == "trained"
+        return torch.set_grad_enabled(reaches_inputs and torch.is_grad_enabled())
 
     def _null_parameters(self, context: AttentionContext) -> tuple[Tensor, Tensor, Tensor | None]:
         key, value, bias = self.null.key, self.null.value, self.null.bias
@@ -331,10 +342,8 @@ class CrossAttentionMixin(nn.Module):
         context: AttentionContext,
     ) -> Tensor:
         """Return perturbed weights in the second pass, fused ones otherwise, (B, H, T, S)."""
-        switches = self.switches
-        # The NMT loss does not train the mask network (Lu et al., eq. 13): the first pass takes m as a constant.
-        with torch.set_grad_enabled(context.perturb and torch.is_grad_enabled()):
-            mask = self.mask_network(hidden_states, query, mask_key)
+        with self._mask_gradients(context):
+            mask = self.mask_network(hidden_states, query, mask_key, not context.perturb)
         if context.record_details:
             context.masks.append(mask)
 
@@ -346,10 +355,12 @@ class CrossAttentionMixin(nn.Module):
             return perturbed_attention(attention, mask, uniform)
 
         gate = self._gate_of(query)
+        if context.record_details and gate is not None:
+            context.gates.append(gate[..., 0])
+        weights = self._fused(attention, mask, gate)
         if context.target_mask is not None:
-            self._report_means(mask, gate, real, context.target_mask, context)
-        weights = attention * self._fusion_factor(mask, gate).to(attention.dtype)
-        return renormalized(weights, attention) if switches.renormalize else weights
+            self._report_means(attention, weights, mask, gate, real, context.target_mask, context)
+        return weights
 
     def _is_copied_by(self, context: AttentionContext) -> bool:
         return context.copies and self.layer_idx == self.config.layer_of_copies
@@ -377,20 +388,35 @@ class CrossAttentionMixin(nn.Module):
             return output
         return output * self.output_gate(query, constant=context.perturb).to(output.dtype)
 
+    def _fused(self, attention: Tensor, mask: Tensor, gate: Tensor | None) -> Tensor:
+        weights = attention * self._fusion_factor(mask, gate).to(attention.dtype)
+        return renormalized(weights, attention) if self.switches.renormalize else weights
+
     def _fusion_factor(self, mask: Tensor, gate: Tensor | None) -> Tensor:
         return FUSIONS[self.switches.calibration].factor(mask, gate, self)
 
     @torch.no_grad()
     def _report_means(
-        self, mask: Tensor, gate: Tensor | None, real: Tensor | None, targets: Tensor, context: AttentionContext
+        self,
+        attention: Tensor,
+        weights: Tensor,
+        mask: Tensor,
+        gate: Tensor | None,
+        real: Tensor | None,
+        targets: Tensor,
+        context: AttentionContext,
     ) -> None:
-        steps = targets[:, None, :, None]  # (B, 1, T, 1)
-        cells = steps.expand(-1, -1, -1, mask.shape[-1]) if real is None else steps & real
+        """Record means over heads and real steps, of the mask also over real source tokens."""
+        steps = targets[:, None]  # (B, 1, T)
         dtype = _at_least_float32(mask)
-        mask_sum = (mask.sum(dim=1, keepdim=True, dtype=dtype) * cells).sum()
-        context.mask_means.append(mask_sum / (cells.sum() * self.num_heads))
+        attention, weights, mask = attention.to(dtype), weights.to(dtype), mask.to(dtype)
+        rows = calibration_extent(attention, weights, mask)
         if gate is not None:
-            context.gate_means.append((gate.to(dtype) * steps).sum() / (steps.sum() * self.num_heads))
+            rows["gate"] = gate[..., 0].to(dtype)
+        means = torch.stack([(row * steps).sum() for row in rows.values()]) / (steps.sum() * self.num_heads)
+        context.means.append(dict(zip(rows, means.unbind(), strict=True)))
+        cells = steps[..., None].expand(-1, -1, -1, mask.shape[-1]) if real is None else steps[..., None] & real
+        context.means[-1]["mask"] = (mask * cells).sum() / (cells.sum() * self.num_heads)
 
 
 def _at_least_float32(tensor: Tensor) -> torch.dtype:

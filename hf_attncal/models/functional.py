@@ -182,6 +182,43 @@ def gated_factor(mask: Tensor, gate: Tensor) -> Tensor:
     return calibrated + gate * (1 - calibrated)
 
 
+def divergence(first: Tensor, second: Tensor) -> Tensor:
+    """Return the Jensen-Shannon divergence of rows as they are (Lu et al., eq. 14), in nats, (B, H, T).
+
+    `KL[a_1 || a] / 2 + KL[a_2 || a] / 2` with `a = (a_1 + a_2) / 2`. The sums of the rows count, as in the paper.
+    """
+    mean = ((first + second) / 2).clamp(min=torch.finfo(first.dtype).tiny)
+    kl_first, kl_second = (torch.special.xlogy(a, a / mean).sum(dim=-1) for a in (first, second))
+    return ((kl_first + kl_second) / 2).clamp(min=0)  # rounding may make 0 negative
+
+
+def row_shares(weights: Tensor) -> Tensor:
+    """Divide rows by their sum, (B, H, T, S); rows of zeros stay 0."""
+    return weights / weights.sum(dim=-1, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)
+
+
+def calibration_extent(attention: Tensor, calibrated: Tensor, mask: Tensor) -> dict[str, Tensor]:
+    """Return measures of the change of each row by calibration, (B, H, T) each.
+
+    - `mass`: sum of the calibrated row divided by the sum of the plain row (1, or 1 minus NULL).
+    - `attended_mask`: mean of m, weighted by attention.
+    - `divergence`: divergence of the rows as they are (Tables V and Fig. 8 of the paper), which contains the mass.
+    - `divergence_normalized`: divergence of the rows divided by their sums, at most 0.0303 if `a_c = a exp(1 - m)`.
+
+    Args:
+        attention: a, (B, H, T, S), 0 on padding.
+        calibrated: weights after calibration, the same shape.
+        mask: m, the same shape.
+    """
+    total = attention.sum(dim=-1).clamp(min=torch.finfo(attention.dtype).tiny)
+    return {
+        "mass": calibrated.sum(dim=-1) / total,
+        "attended_mask": (mask * attention).sum(dim=-1) / total,
+        "divergence": divergence(attention, calibrated),
+        "divergence_normalized": divergence(row_shares(attention), row_shares(calibrated)),
+    }
+
+
 def renormalized(combined: Tensor, attention: Tensor) -> Tensor:
     """Scale rows of `combined` to the sums of `attention`'s rows (1, or 1 minus NULL), (B, H, T, S)."""
     total = combined.sum(dim=-1, keepdim=True).clamp(min=torch.finfo(combined.dtype).tiny)

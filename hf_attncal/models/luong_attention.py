@@ -184,12 +184,11 @@ class LuongAttention(CrossAttentionMixin, _Projections):
             for t in targets
         ]
 
-    def join(self, steps: list[AttentionContext], hidden: Tensor, source: Source, context: AttentionContext) -> None:
+    def join(self, steps: list[AttentionContext], source: Source, context: AttentionContext) -> None:
         """Combine the records of all steps in `context`.
 
         Args:
             steps: records from `split`, filled by their steps.
-            hidden: h_t of all steps, (B, T, d).
             source: source of the pass.
             context: record of the whole pass.
         """
@@ -197,7 +196,7 @@ class LuongAttention(CrossAttentionMixin, _Projections):
             return
         context.copy_attentions += [tensor for step in steps for tensor in step.copy_attentions]
         recorded = {}
-        for name in ("attentions", "masks", "null_attentions"):
+        for name in ("attentions", "masks", "gates", "null_attentions"):
             parts = [tensor for step in steps for tensor in getattr(step, name)]
             if parts:
                 recorded[name] = torch.cat(parts, dim=2)
@@ -206,6 +205,8 @@ class LuongAttention(CrossAttentionMixin, _Projections):
         if context.perturb:
             context.penalties.append(torch.stack([step.penalties[0] for step in steps]).sum())
         elif context.target_mask is not None:
+            attention, mask = recorded["attentions"], recorded["masks"]
+            gate = recorded["gates"].unsqueeze(-1) if "gates" in recorded else None
             with torch.no_grad():
-                gate = self._gate_of(hidden.unsqueeze(1))
-            self._report_means(recorded["masks"], gate, source.real, context.target_mask, context)
+                weights = self._fused(attention, mask, gate)
+            self._report_means(attention, weights, mask, gate, source.real, context.target_mask, context)

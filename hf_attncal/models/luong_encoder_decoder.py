@@ -295,7 +295,7 @@ class LuongDecoder(LuongPreTrainedModel):
             outputs.append((layers, fed, weights))
         all_layers, attentional, weights = zip(*outputs, strict=True)
         all_states = [torch.stack(layer, dim=1) for layer in zip(*all_layers, strict=True)]
-        self.attention.join(steps, all_states[-1], source, context)
+        self.attention.join(steps, source, context)
         return all_states, torch.stack(attentional, dim=1), torch.cat(weights, dim=2), torch.stack(states, dim=1), fed
 
 

@@ -51,10 +51,13 @@ class AttnCalSeq2SeqLMOutput(Seq2SeqLMOutput):
         mask_penalty: size of the perturbation (eq. 5), before alpha, if the second decoder pass ran.
         mask_mean: mean of `m` over layers, heads, real target steps and real source tokens; with labels.
         gate_mean: mean of the gate `g` (eq. 12) over layers, heads and real target steps; with labels.
+        mass_mean, attended_mask_mean, divergence_mean, divergence_normalized_mean: the same means of the measures of
+            `calibration_extent`: how calibration changes the rows of attention.
         uncalibrated_cross_attentions: `a` of every layer, (batch, heads, target, source); without the NULL column.
-            This and the next two are tuples over layers, returned with `output_attention_details=True` by models
+            This and the next three are tuples over layers, returned with `output_attention_details=True` by models
             that have them.
         calibration_masks: `m` of every layer (Lu et al., eq. 3), same shape.
+        calibration_gates: `g` of every layer (eq. 12), (batch, heads, target).
         null_attentions: weight of NULL of every layer, (batch, heads, target).
         uam_loss: L_src of the unsupervised alignment module per target token (Kiyono et al., eq. 18); with labels.
         uam_probabilities: probability that the module gives the token at each source position, `q_j[x_i]`, (batch,
@@ -72,8 +75,13 @@ class AttnCalSeq2SeqLMOutput(Seq2SeqLMOutput):
     mask_penalty: Tensor | None = None
     mask_mean: Tensor | None = None
     gate_mean: Tensor | None = None
+    mass_mean: Tensor | None = None
+    attended_mask_mean: Tensor | None = None
+    divergence_mean: Tensor | None = None
+    divergence_normalized_mean: Tensor | None = None
     uncalibrated_cross_attentions: tuple[Tensor, ...] | None = None
     calibration_masks: tuple[Tensor, ...] | None = None
+    calibration_gates: tuple[Tensor, ...] | None = None
     null_attentions: tuple[Tensor, ...] | None = None
     uam_loss: Tensor | None = None
     guided_loss: Tensor | None = None

@@ -247,9 +247,8 @@ def named_losses(
         if loss is not None:
             loss = loss / num_targets
             losses |= {"loss": losses["loss"] + term.weight(settings) * loss, term.name: loss.detach()}
-    for name, means in (("mask_mean", context.mask_means), ("gate_mean", context.gate_means)):
-        if means:
-            losses[name] = torch.stack(means).mean()
+    for name in context.means[0] if context.means else ():
+        losses[f"{name}_mean"] = torch.stack([means[name] for means in context.means]).mean()
     if decoder_inputs is not None:
         plain_loss = nmt_loss.detach() * num_targets
         loss, penalty = mask_loss(model, decoder_inputs, labels, num_targets, settings, source, plain_loss)

@@ -7,8 +7,8 @@ that contributes most, by entropy and part of speech; and the changes by calibra
 A step is the prediction of a target token with teacher forcing. Only sums over the steps of each pair are stored,
 which is enough for intervals over pairs (`hf_attncal.metrics.base`).
 
-Choices where the papers are silent: rows are divided by their sum before an entropy or a divergence, since calibrated
-and leaky attention does not sum to 1. A token has the tag of its word; special tokens count except in figures by tag.
+Choices where the papers are silent: rows are divided by their sum before an entropy, since calibrated and leaky
+attention does not sum to 1. A token has the tag of its word; special tokens count except in figures by tag.
 Norms include the bias of a head's vector and are means over heads and words (Mask-Align's Table 3 has one sentence).
 """
 
@@ -326,6 +326,7 @@ class _CorpusSums:
             "contribution": contribution,
             "calibrated": None if mask is None else reading.attentions[number],
             "null": reading.nulls[number],
+            "gate": reading.gates[number],
         }
         doubled = {name: tensor.double() for name, tensor in optional.items() if tensor is not None}
         return layer_rows(attention, reading.source_mask, **doubled)

@@ -34,7 +34,7 @@ from hf_attncal.models.configuration_attncal import SWITCHES
 
 from .calibrated import injected_adapters
 from .folder import fill
-from .job import SENTENCE, Job, about_run, attention, base_name, score_results, split_name
+from .job import SENTENCE, Job, about_run, attention, base_name, extent_results, score_results, split_name
 from .presets import adapter_defaults, anneal, sections_of
 from .sections import Kernel, check_section, hints_of, merge_settings, naming
 from .seq2seq import TRAINING_DEFAULTS, BleuConfig, Seq2SeqJob, check_guide, copy_search_settings
@@ -254,7 +254,7 @@ class AdapterJob(Seq2SeqJob):
             for split in self.measured
             for state in self.states
             for score in score_results(results[split][state], split_name(config, split) + state_labels[state])
-        ]
+        ] + extent_results(results)
         for file in sorted(folder.rglob(ADAPTER_CONFIG)):
             method = model.peft_config[file.parent.name if file.parent != folder else "default"]
             kind = (

@@ -31,7 +31,9 @@ from .token_batches import TokenBatchTrainer
 # Sums over target tokens divided by their number: they add up over micro-batches and processes as `loss` does.
 TOKEN_LOSSES = ("nmt_loss", "lm_loss", "receptive_field_size", "mask_loss", "mask_penalty", "uam_loss", "guided_loss")
 # Means over one forward pass.
-MEANS = ("mask_mean", "gate_mean")
+MEANS = (
+    *("mask_mean", "gate_mean", "mass_mean", "attended_mask_mean", "divergence_mean", "divergence_normalized_mean"),
+)
 
 
 class AnnealingCallback(TrainerCallback):
@@ -99,8 +101,8 @@ class AttnCalTrainer(TokenBatchTrainer, Seq2SeqTrainer):
     models ignore `num_items_in_batch`, so their loss is the mean over micro-batches.
 
     Logs, averaged since the last log: `loss`; the outputs `nmt_loss`, `lm_loss`, `receptive_field_size`, `mask_loss`,
-    `mask_penalty`, `uam_loss`, `guided_loss`, `mask_mean` and `gate_mean` where the model has them; `mask_grad_norm`
-    (before clipping); and `target_tokens_per_second`.
+    `mask_penalty`, `uam_loss`, `guided_loss` and `MEANS` where the model has them; `mask_grad_norm` (before clipping);
+    and `target_tokens_per_second`.
 
     Raises:
         TypeError: `args` are not `Seq2SeqTrainingArguments`.

@@ -360,6 +360,24 @@ def score_results(score: dict[str, Any], text_name: str) -> list[Result]:
     return [Result(f"{label} on {text_name}", value, score["signature"]) for label, value in measures.items()]
 
 
+def extent_results(results: dict[str, Any]) -> list[Result]:
+    """Return the extent of a calibration, if any, as results for a card: means over the calibrated layers."""
+    measures = {
+        "mass": ("Mass of calibrated attention", 2),
+        "divergence": ("Divergence by calibration (as in Lu et al.), nats", 4),
+        "divergence_normalized": ("Divergence by calibration, rows divided by their sums, nats", 4),
+        "attended_mask": ("Mean mask, weighted by attention", 2),
+        "gate": ("Mean gate", 2),
+    }
+    found = results.get("attention", {})
+    signature = "mean over calibrated layers, heads and steps of dev"
+    return [
+        Result(label, sum(found[name]) / len(found[name]), signature, digits)
+        for name, (label, digits) in measures.items()
+        if name in found
+    ]
+
+
 def attention(config: Any) -> str:
     """Describe the attention of a configuration of a model or adapter in words."""
     family = FAMILIES.get(getattr(config, "model_type", ""))

@@ -19,6 +19,7 @@ _LOGGED = {
     "guided_loss": "guided loss {:.3f}",
     "mask_mean": "mean mask {:.2f}",
     "gate_mean": "mean gate {:.2f}",
+    "mass_mean": "mass {:.2f}",
     "eval_bleu": "dev BLEU {:.2f}",
     "eval_rouge1": "dev ROUGE-1 {:.2f}",
     "eval_rouge2": "ROUGE-2 {:.2f}",

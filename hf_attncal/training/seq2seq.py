@@ -48,6 +48,7 @@ from .job import (
     attention,
     build_model,
     build_tokenizer,
+    extent_results,
     score_results,
     split_name,
 )
@@ -373,7 +374,10 @@ class Seq2SeqJob(Job):
             folder,
             **about_run(config, results),
             summary=f"A {config.job} model ({config.model['backbone']}) with {attention(model.config)}.",
-            results=[row for name in self.measured for row in score_results(results[name], split_name(config, name))],
+            results=[
+                *(row for name in self.measured for row in score_results(results[name], split_name(config, name))),
+                *extent_results(results),
+            ],
             example=config.example,
             task=config.job,
         )

@@ -681,6 +681,7 @@ def test_a_kernel_without_weights_is_refused(bases):
     [
         ({"calibration": None}, r"are all off.*Set `calibration`"),
         ({"calibration": "gate"}, r"`calibration` must be `None` or one of .*got 'gate'"),
+        ({"mask_inputs": "both"}, r"`mask_inputs` must be one of .*got 'both'"),
         ({"mask_projection": "both"}, r"`mask_projection` must be one of .*got 'both'"),
         ({"mask_rank": 0}, r"`mask_rank` must be `None` or an integer >= 1, got 0"),
         ({"mask_rank": 2, "mask_projection": "head"}, r"`mask_rank` needs `mask_projection=\"model\"`, got 'head'"),

@@ -32,6 +32,7 @@ from hf_attncal.adapters import AttentionCalibrationConfig
 from hf_attncal.inference.reading import decoder_size, read, readings_of_pairs
 from hf_attncal.inference.word_attention import attention_report
 from hf_attncal.metrics.reliability import attention_entropy, contributions, reliability_level
+from hf_attncal.report.observations import observe
 
 DETAILS = ("uncalibrated", "masks", "nulls")
 
@@ -232,6 +233,11 @@ def test_the_report_is_the_mean_over_real_steps(family):
         for name, total in (("reliability_level", levels), ("entropy", entropies), ("mask_mean", masks)):
             assert found[name][layer] == pytest.approx(total / steps, abs=1e-9)
             assert alone[name][layer] == pytest.approx(total / steps, abs=1e-9)
+        # As `observe` has them, which is compared with loops.
+        observed = observe(model, bpe_tokenizer(), SOURCES, TARGETS)
+        for name in ("mass", "attended_mask", "divergence", "divergence_normalized", "gate"):
+            assert found[name][layer] == pytest.approx(observed.mean(name, layer), abs=1e-9)
+            assert found["by_head"][name][layer] == pytest.approx(observed.by_head[name][layer].tolist(), abs=1e-9)
 
 
 def test_a_report_needs_masks_and_steps(family):

@@ -11,6 +11,7 @@ from huggingface_hub.errors import StrictDataclassError
 BAD_VALUES = [
     ({"calibration": "anneal"}, "`calibration` must be `None` or one of .*'annealed'.*, got 'anneal'"),
     ({"mask_projection": "layer"}, "`mask_projection` must be one of .*'head'.*, got 'layer'"),
+    ({"mask_inputs": "both"}, "`mask_inputs` must be one of .*'trained'.*, got 'both'"),
     *[
         ({name: 10**9}, f"`{name}` must be at most [0-9]+, got 1000000000")
         for name in ("encoder_layers", "vocab_size")
@@ -43,6 +44,7 @@ EVERY_FIELD = {
     "calibration_weight": 0.2,
     "annealing_steps": 70,
     "mask_projection": "head",
+    "mask_inputs": "trained",
     "mask_penalty": 1,
     "mask_cost": 0.2,
     "renormalize": True,

@@ -1,7 +1,9 @@
 """One `backward()` against two separate ones: the gradients of both objectives, exactly."""
 
 import copy
+from collections import defaultdict
 
+import numpy as np
 import pytest
 import torch
 from helpers import (
@@ -19,6 +21,7 @@ from helpers import (
     tiny_batch,
     tiny_model,
 )
+from reference_observations import divergence, shares
 
 from hf_attncal.models.cross_attention import AttentionContext
 
@@ -175,6 +178,21 @@ def test_means_are_those_of_real_cells(family, batch):
     cells = torch.stack([mask.masked_select(real.expand_as(mask)) for mask in slow.masks])
     assert_close(outputs.mask_mean, cells.mean())
     assert 0 < outputs.gate_mean < 1
+    rows = defaultdict(list)  # (layer, head, target) of every real step
+    for layer, (plain, used, mask, gate) in enumerate(
+        zip(slow.attentions, slow.weights, slow.masks, outputs.calibration_gates, strict=True)
+    ):
+        assert gate.shape == plain.shape[:3], layer
+        for (b, t), is_real in np.ndenumerate((batch["labels"] != -100).numpy()):
+            for h in range(plain.shape[1] if is_real else 0):
+                a, c = plain[b, h, t].tolist(), used[b, h, t].tolist()
+                rows["mass_mean"].append(sum(c) / sum(a))
+                rows["attended_mask_mean"].append(sum(x * y for x, y in zip(a, mask[b, h, t].tolist(), strict=True)))
+                rows["divergence_mean"].append(divergence(a, c))
+                rows["divergence_normalized_mean"].append(divergence(shares(a), shares(c)))
+                rows["gate_mean"].append(gate[b, h, t].item())
+    for name, values in rows.items():
+        assert_close(outputs[name], torch.tensor(sum(values) / len(values), dtype=torch.float64), what=name)
 
 
 def test_an_infinite_mask_loss_does_not_change_the_logged_loss(family, batch):
@@ -204,6 +222,34 @@ def test_gradients_in_directions_by_finite_differences(family, batch):
                 parameter.sub_(sign * step * direction)
         slope = (values[0] - values[1]) / (2 * step)
         assert_close((actual[name] * direction).sum(), slope, tolerance=1e-7, what=name)
+
+
+@pytest.mark.parametrize("switches", [{"calibration": "fixed"}, {"calibration": "gated", "leaky": True}], ids=str)
+def test_the_translation_loss_reaches_what_the_mask_network_reads(family, batch, switches):
+    """The published code's first pass: the gradient of the translation model is the slope of the NMT loss itself.
+
+    With detached inputs it is not, and the parameters of the mask network get no part of it in either.
+    """
+    slopes_hold, masks_learn = {}, {}
+    for inputs in ("trained", "detached"):
+        model = tiny_model(family, mask_inputs=inputs, calibration_weight=1.0, **switches).train()
+        _, actual = one_backward(model, batch, compute_mask_loss=False)
+        masks_learn[inputs] = any(is_mask_network(name) for name in actual)
+        generator, slopes = torch.Generator().manual_seed(11), []
+        for name, parameter in model.named_parameters():
+            if is_mask_network(name) or not parameter.requires_grad:
+                continue
+            direction = torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype)
+            values = []
+            for sign in (1, -1):
+                with torch.no_grad():
+                    parameter.add_(sign * 1e-6 * direction)
+                    values.append(model(**batch, compute_mask_loss=False).nmt_loss)
+                    parameter.sub_(sign * 1e-6 * direction)
+            slopes.append(abs((values[0] - values[1]) / 2e-6 - (actual[name] * direction).sum()).item())
+        slopes_hold[inputs] = max(slopes) < 1e-6
+    assert slopes_hold == {"trained": True, "detached": False}
+    assert masks_learn == {"trained": False, "detached": False}
 
 
 class TestLowPrecision:

@@ -45,6 +45,7 @@ SETTINGS = {
     "gated": {"calibration": "gated"},
     "gated, unfed": {"calibration": "gated", "input_feeding": False},
     "gated, leaky, head": {"calibration": "gated", "leaky": True, "mask_projection": "head", "score": "concat"},
+    "gated, trained inputs": {"calibration": "gated", "mask_inputs": "trained"},
     "gated, output gate": {"calibration": "gated", "output_gate": True},
 }
 CALIBRATED = [name for name, switches in SETTINGS.items() if "calibration" in switches]

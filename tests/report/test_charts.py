@@ -86,6 +86,8 @@ def test_rows_have_the_means_and_their_intervals(found, charts):
         ("reliability_by_layer", "reliability", "reliability level"),
         ("change_by_layer", "entropy_change", "change of entropy (nats)"),
         ("change_by_layer", "divergence", "divergence (nats)"),
+        ("change_by_layer", "divergence_normalized", "divergence of shares (nats)"),
+        ("change_by_layer", "mass", "mass"),
         ("change_by_layer", "moved", "share that moves"),
         ("entropy_by_layer", "entropy", "entropy of heads (nats)"),
         ("entropy_by_layer", "average_entropy", "entropy of their mean (nats)"),

@@ -41,6 +41,13 @@ def test_numbers_are_those_of_the_observations(found):
     if found.calibrated:
         assert f"contributes most at {100 * found.mean('reliability', 2):.1f} % (" in sentences
         assert f"in layer 0 at {100 * found.mean('reliability', 0):.1f} % (" in sentences
+        masses = [f"{found.mean('mass', layer):.2f}" for layer in range(3)]
+        assert (
+            f"scales rows of attention by {masses[0]}, {masses[1]} and {masses[2]} in layers 0, 1 and 2" in sentences
+        )
+        assert f"and {found.mean('divergence', 2):.4f} nats as the paper measures it" in sentences
+        assert f"and {found.mean('divergence_normalized', 2):.4f} between rows of sum 1 (at most 0.0303)" in sentences
+        assert f"and the gate is {found.mean('gate', 0):.2f}," in sentences
         assert f"NULL gets {100 * found.mean('null', 2):.1f} % (" in sentences
     else:
         assert "was not measured: this model has no masks" in sentences

@@ -15,6 +15,7 @@ from hf_attncal.adapters import AttentionCalibrationConfig
 from hf_attncal.data.words import tokenize_words
 from hf_attncal.metrics.reliability import (
     LEAST_SPREAD,
+    MAX_NORMALIZED_DIVERGENCE,
     NEED_INFORMATION,
     STEP_MEASURES,
     attention_entropy,
@@ -198,14 +199,29 @@ def test_divergence_of_rows():
         [[[[0.0, 0.5, 0.5], [0.3, 1.2, 0.0], [0.0, 2.0, 0.0], [0.0, 0.0, 0.0]]]], dtype=torch.float64
     )
     expected = [0.5 * math.log(2), 0, math.log(2), 0]
-    assert jensen_shannon(first, second).flatten().tolist() == pytest.approx(expected, abs=1e-15)
-    assert jensen_shannon(second, first).flatten().tolist() == pytest.approx(expected, abs=1e-15)
+    found = jensen_shannon(first, second, normalize=True)
+    assert found.flatten().tolist() == pytest.approx(expected, abs=1e-15)
+    assert jensen_shannon(second, first, normalize=True).flatten().tolist() == pytest.approx(expected, abs=1e-15)
+    by_mass = 0.5 * (math.log(2 / 2.5) + 1.5 * math.log(3 / 2.5))  # one factor for all tokens of a row: 1.5
+    as_they_are = [0.5 * math.log(2), by_mass, 0.5 * (math.log(2) + 2 * math.log(2)), 0]
+    assert by_mass == pytest.approx(0.0252, abs=5e-5)
+    for rows in ((first, second), (second, first)):
+        assert jensen_shannon(*rows).flatten().tolist() == pytest.approx(as_they_are, abs=1e-15)
     padded = torch.nn.functional.pad(second, (0, 2), value=7.0)
     real = torch.tensor([[1, 1, 1, 0, 0]])
-    found = jensen_shannon(torch.nn.functional.pad(first, (0, 2)), padded, real)
+    found = jensen_shannon(torch.nn.functional.pad(first, (0, 2)), padded, real, normalize=True)
     assert found.flatten().tolist() == pytest.approx(expected, abs=1e-15)
     with pytest.raises(ValueError, match="must both be"):
         jensen_shannon(first, second[..., :2])
+
+
+def test_shares_of_calibrated_rows_differ_by_at_most_the_bound():
+    """The bound is reached where one token keeps its weight and the other gets the factor e."""
+    x = torch.linspace(0, 1, 100_001, dtype=torch.float64)
+    rows = torch.stack([1 - x, x], dim=-1)[None, None]
+    largest = jensen_shannon(rows, rows * torch.tensor([1, math.e]), normalize=True).max().item()
+    assert largest == pytest.approx(MAX_NORMALIZED_DIVERGENCE, abs=5e-5)
+    assert jensen_shannon(rows, rows * torch.tensor([1, math.e])).max().item() > 5 * largest
 
 
 # ---- masks without information ----
@@ -353,17 +369,20 @@ def _refuse(model):
 
 
 def test_attention_that_a_mask_does_not_touch_does_not_change():
-    """With m = 1 fixed calibration is `a + 0.1 a`, the same shares."""
+    """With m = 1 fixed calibration is `a + 0.1 a`, the same shares at 1.1 times the mass."""
     config, model_class = FAMILIES["marian"][2:]
     model = randomized(model_class(config(**sized(bpe_tokenizer()), calibration="fixed")).double())
     for block in model.get_decoder().layers:
-        block.encoder_attn.mask_network.forward = lambda states, query, key: torch.ones(
+        block.encoder_attn.mask_network.forward = lambda states, query, key, constant: torch.ones(
             *query.shape[:3], key.shape[2], dtype=query.dtype
         )
     found = observe(model, bpe_tokenizer(), SOURCES, TARGETS)
     for layer in range(3):
         assert found.mean("mask", layer) == 1
-    assert found.by_layer["divergence"] == pytest.approx(0, abs=1e-12)
+        assert found.mean("mass", layer) == pytest.approx(1.1, abs=1e-12)
+    scaled = 0.5 * (math.log(2 / 2.1) + 1.1 * math.log(2.2 / 2.1))
+    assert found.by_layer["divergence"].sum(axis=0) == pytest.approx(found.steps.sum() * scaled, abs=1e-10)
+    assert found.by_layer["divergence_normalized"] == pytest.approx(0, abs=1e-12)
     assert found.by_layer["entropy_change"] == pytest.approx(0, abs=1e-12)
     assert not found.by_layer["moved"].any()
 

@@ -23,7 +23,12 @@ STEPS = 5
 SCENARIOS = {
     "gated": {"switches": {"calibration": "gated"}, "per_device_train_batch_size": 2},
     "annealed, head": {
-        "switches": {"calibration": "annealed", "annealing_steps": 10, "mask_projection": "head"},
+        "switches": {
+            "calibration": "annealed",
+            "annealing_steps": 10,
+            "mask_projection": "head",
+            "mask_inputs": "trained",
+        },
         "per_device_train_batch_size": 2,
         "mask_learning_rate": 0.01,
     },

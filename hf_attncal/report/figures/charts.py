@@ -134,6 +134,8 @@ def observation_charts(
         if observed.is_changed:
             panels = {
                 "divergence (nats)": {"": "divergence"},
+                "divergence of shares (nats)": {"": "divergence_normalized"},
+                "mass": {"": "mass"},
                 "change of entropy (nats)": {"": "entropy_change"},
                 "share that moves": {"": "moved"},
             }

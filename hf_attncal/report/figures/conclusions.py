@@ -9,7 +9,7 @@ import numpy as np
 from hf_attncal.data.pharaoh import GoldAlignment
 from hf_attncal.metrics.aer import paired_interval
 from hf_attncal.metrics.base import FEWEST_SENTENCES, Measured, means
-from hf_attncal.metrics.reliability import LEAST_SPREAD, WITHOUT_MASKS
+from hf_attncal.metrics.reliability import LEAST_SPREAD, MAX_NORMALIZED_DIVERGENCE, WITHOUT_MASKS
 from hf_attncal.metrics.trust import Level
 from hf_attncal.report.attribution import CONTROLS, ScoredLinks
 from hf_attncal.report.judged_faithfulness import YARDSTICK, JudgedFaithfulness
@@ -50,6 +50,8 @@ def findings_of(
         sentences += _of_faithfulness(judged)
     if scored is not None:
         sentences.append(_of_gold(scored, gold, bootstrap=bootstrap, seed=seed))
+    if observed.calibrated and observed.is_changed:
+        sentences.append(_of_extent(observed))
     if observed.layers["null"]:
         (null,) = shares(observed.counts("null", observed.top("null")))
         sentences.append(f"NULL gets {percent(null)} of the attention of layer {observed.top('null')}.")
@@ -112,6 +114,22 @@ def _of_reliability(observed: Observations, shares, level: Level) -> list[str]:
     if moved.value > _MIN_MOVED:
         sentences.append(f"Calibration changes the token with the most weight at {percent(moved)} in layer {top}.")
     return [*sentences, f"The other layers are left out. {reason}"] if reason else sentences
+
+
+def _of_extent(observed: Observations) -> str:
+    """Return a sentence about the change of attention by calibration, by layer."""
+
+    def by_layer(measure: str, digits: int) -> str:
+        return listed([f"{observed.mean(measure, layer):.{digits}f}" for layer in observed.calibrated])
+
+    gate = f", and the gate is {by_layer('gate', 2)}" if observed.layers["gate"] else ""
+    return (
+        f"Calibration scales rows of attention by {by_layer('mass', 2)} in layers "
+        f"{listed(list(map(str, observed.calibrated)))} (counted from 0): its divergence is "
+        f"{by_layer('divergence', 4)} nats as the paper measures it, and "
+        f"{by_layer('divergence_normalized', 4)} between rows of sum 1 (at most {MAX_NORMALIZED_DIVERGENCE}). The "
+        f"mean mask, weighted by attention, is {by_layer('attended_mask', 2)}{gate}."
+    )
 
 
 def _of_faithfulness(judged: JudgedFaithfulness) -> list[str]:
