@@ -128,13 +128,14 @@ def attention_report(model, batches: Iterable[Mapping[str, Tensor]]) -> dict[str
         reading = read(model, batch, details=True)
         real = reading.target_mask
         tensors = [layer._asdict() for layer in reading.calibrated]
-        numbers = [of.pop("number") for of in tensors]
-        layers = [layer_rows(source_mask=reading.source_mask, **of) for of in tensors]
+        numbers = [layer.pop("number") for layer in tensors]
+        layers = [layer_rows(source_mask=reading.source_mask, **layer) for layer in tensors]
         totals = {
-            label: torch.stack([of.layer[name][real].double().sum() for of in layers]) for label, name in names.items()
+            label: torch.stack([rows.layer[name][real].double().sum() for rows in layers])
+            for label, name in names.items()
         }
         for name in (name for name in extent if name in layers[0].heads):
-            totals[name] = torch.stack([of.heads[name].transpose(1, 2)[real].double().sum(dim=0) for of in layers])
+            totals[name] = torch.stack([rows.heads[name].transpose(1, 2)[real].double().sum(dim=0) for rows in layers])
         sums = {name: sums.get(name, 0) + total for name, total in totals.items()}
         steps += int(real.sum())
     if steps == 0:

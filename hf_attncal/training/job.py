@@ -369,12 +369,12 @@ def extent_results(results: dict[str, Any]) -> list[Result]:
         "attended_mask": ("Mean mask, weighted by attention", 2),
         "gate": ("Mean gate", 2),
     }
-    found = results.get("attention", {})
+    attention_means = results.get("attention", {})
     signature = "mean over calibrated layers, heads and steps of dev"
     return [
-        Result(label, sum(found[name]) / len(found[name]), signature, digits)
+        Result(label, sum(attention_means[name]) / len(attention_means[name]), signature, digits)
         for name, (label, digits) in measures.items()
-        if name in found
+        if name in attention_means
     ]
 
 
