@@ -10,7 +10,7 @@ BOUNDS = {
     "argument_begins_with_what": 0,
     "argument_without_it": 0,
     "that_of": 0,
-    "so_many": 7,
+    "so_many": 6,
     "too_at_the_end": 0,
     "alone": 1,
     "rare_words": 0,
