@@ -56,6 +56,10 @@ class AttentionCalibrationConfig(PeftConfig):
             for calibration.
         guided: True if one head learns links between source and target tokens, which training takes as `links`. Its
             queries and keys get a low-rank change, initially 0.
+        observe: True for an observer, which the model does not use: its outputs equal those of the base model to the
+            bit. With `guided`, attention of its own beside that head learns the links, with a NULL of its own if
+            `leaky`; `output_attention_details=True` returns it as `guided_attention` and `guided_null`. With
+            `calibration`, masks learn what each prediction depends on.
         guided_layer: decoder layer of the guided head. Default: `None`, the second last.
         guided_head: number of the guided head, from 0.
         guided_rank: rank of the change, from 1 to d_k. Default: `None`, 16 or d_k if that is less.
@@ -89,6 +93,7 @@ class AttentionCalibrationConfig(PeftConfig):
     guided_rank: int | None = None
     guided_weight: float = 0.3
     guided_shift: bool = True
+    observe: bool = False
     base_model_type: str | None = field(default=None, repr=False)
     base_d_model: int | None = field(default=None, repr=False)
 
@@ -108,10 +113,13 @@ class AttentionCalibrationConfig(PeftConfig):
                 "`calibration`, `leaky`, `guided` and `output_gate` are all off, so the adapter would do nothing. Set "
                 f"`calibration` to one of {CALIBRATIONS}, or `leaky=True`, `guided=True` or `output_gate=True`."
             )
-        for name in ("guided_rank", "mask_rank"):
-            rank = getattr(self, name)
-            if rank is not None and (not _is_integer(rank) or rank < 1):
-                raise ValueError(f"`{name}` must be `None` or an integer >= 1, got {rank!r}.")
+        if self.observe and (self.output_gate or (self.leaky and not self.guided)):
+            raise ValueError(
+                "`observe` needs `output_gate=False`, and `guided=True` for `leaky`: an observer changes nothing in "
+                "the model, and its NULL stands beside the guided head."
+            )
+        if self.mask_rank is not None and (not _is_integer(self.mask_rank) or self.mask_rank < 1):
+            raise ValueError(f"`mask_rank` must be `None` or an integer >= 1, got {self.mask_rank!r}.")
         if self.mask_rank is not None and self.mask_projection != "model":
             raise ValueError(
                 f'`mask_rank` needs `mask_projection="model"`, got {self.mask_projection!r}, whose matrices are '

@@ -12,7 +12,7 @@ from peft.utils.other import AuxiliaryTrainingWrapper
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from hf_attncal.families import backbones, stock_type
+from hf_attncal.families import stock_type, translators
 from hf_attncal.models.configuration_attncal import AttnCalConfigMixin
 
 from .configuration import AttentionCalibrationConfig
@@ -39,7 +39,7 @@ def export_calibrated(model: nn.Module) -> PreTrainedModel:
     """
     base: Any = model.get_base_model() if isinstance(model, PeftModel) else model
     settings = _exportable_settings(base)
-    family = backbones()[stock_type(base.config.model_type)]
+    family = translators()[stock_type(base.config.model_type)]
     values = {key: value for key, value in base.config.to_dict().items() if key not in ("model_type", "architectures")}
     shared = (field.name for field in dataclasses.fields(AttnCalConfigMixin) if hasattr(settings, field.name))
     values |= {name: getattr(settings, name) for name in shared}
@@ -67,9 +67,9 @@ def _exportable_settings(base: Any) -> AttentionCalibrationConfig:
             "`model` has no active attention-calibration adapter. Load one, or activate it with `set_adapter`."
         )
     model_type = stock_type(base.config.model_type)  # an `AttnCal...` model with every switch off counts as stock
-    if model_type not in backbones() or base.get_output_embeddings() is None:
+    if model_type not in translators() or base.get_output_embeddings() is None:
         raise ValueError(
-            f"`model` must have a language modelling head and a model_type in {sorted(backbones())}, got "
+            f"`model` must have a language modelling head and a model_type in {sorted(translators())}, got "
             f"{type(base).__name__} (model_type '{model_type}'). Share the adapter instead."
         )
     partial = settings.layers is not None and len(settings.layers) < len(cross_attentions(base))

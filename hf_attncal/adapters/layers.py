@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from hf_attncal.models.calibration import init_part, learned_parts, set_steps
 from hf_attncal.models.cross_attention import CrossAttentionMixin, DecoderLayerMixin
+from hf_attncal.models.observing import HeadChange, HeadObserver
 
 from .configuration import AttentionCalibrationConfig
 
@@ -27,10 +28,13 @@ _BART_ATTRIBUTES = (
     *("q_proj", "k_proj", "v_proj", "out_proj"),
     *("embed_dim", "num_heads", "head_dim", "scaling", "dropout", "layer_idx", "config"),
 )
+# Their names in T5's attention, where they differ.
+_T5_NAMES = dict(q_proj="q", k_proj="k", v_proj="v", out_proj="o")
+_T5_NAMES |= dict(embed_dim="d_model", num_heads="n_heads", head_dim="key_value_proj_dim")
 
 
-class HeadChange(nn.Module):
-    """Low-rank change of the queries and keys of one head, initially 0.
+class HeadChangeInPlace(HeadChange):
+    """Low-rank change of the queries and keys of one head among those of all heads, initially 0.
 
     Args:
         embed_dim: d_model.
@@ -40,19 +44,13 @@ class HeadChange(nn.Module):
     """
 
     def __init__(self, embed_dim: int, head_dim: int, head: int, rank: int):
-        super().__init__()
+        super().__init__(embed_dim, head_dim, rank)
         before = head * head_dim
         self._around = before, embed_dim - before - head_dim
-        for side in ("query", "key"):
-            setattr(self, f"{side}_down", nn.Parameter(torch.randn(rank, embed_dim) * embed_dim**-0.5))
-            setattr(self, f"{side}_up", nn.Parameter(torch.zeros(head_dim, rank)))
 
     def forward(self, side: str, states: Tensor) -> Tensor:
         """Return the change of the projected `side` ("query" or "key"): (..., d_model) -> (..., d_model)."""
-        # `DetachedParameters` handles `linear`: the links and the translation loss train it, the mask loss does not.
-        for name in ("down", "up"):
-            states = nn.functional.linear(states, getattr(self, f"{side}_{name}").to(states.dtype))
-        return nn.functional.pad(states, self._around)
+        return nn.functional.pad(super().forward(side, states), self._around)
 
     def weight(self, side: str) -> Tensor:
         """Return the change of the weight of a projection, (d_model, d_model)."""
@@ -61,12 +59,16 @@ class HeadChange(nn.Module):
 
 
 def _attention_attribute(name: str) -> property:
-    return property(lambda layer: getattr(layer.get_base_layer(), name), doc=f"`{name}` of the attention.")
+    def attribute(layer) -> Any:
+        attention = layer.get_base_layer()
+        return getattr(attention, name if hasattr(attention, name) else _T5_NAMES[name])
+
+    return property(attribute, doc=f"`{name}` of the attention.")
 
 
 def _projection(name: str, side: str) -> property:
     return property(
-        lambda layer: layer.changed(side, getattr(layer.get_base_layer(), name)),
+        lambda layer: layer.changed(side, _attention_attribute(name).fget(layer)),
         doc=f"`{name}` of the attention, with the change of the {side}.",
     )
 
@@ -89,11 +91,11 @@ class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
 
     adapter_layer_names = (
         *("attncal_mask_network", "attncal_gate", "attncal_null", "attncal_annealing"),
-        *("attncal_guided", "attncal_output_gate"),
+        *("attncal_guided", "attncal_output_gate", "attncal_observer"),
     )
     other_param_names = ("settings",)
     is_causal = False  # read by attention kernels
-    attncal_guided: Any  # ModuleDict of HeadChange
+    attncal_guided: Any  # ModuleDict of HeadChangeInPlace
     attncal_annealing: nn.ModuleDict
 
     def __init__(self, attention: nn.Module):
@@ -110,15 +112,17 @@ class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
 
     def add_adapter(self, name: str, config: AttentionCalibrationConfig, base_config) -> None:
         """Add a fresh adapter. `base_config` is the configuration of the base model."""
-        attention = self._attention[0]
-        parts = learned_parts(config, attention.num_heads, attention.head_dim, config.mask_rank)
+        parts = learned_parts(config, self.num_heads, self.head_dim, config.mask_rank)
         head, rank = config.guided_head, config.guided_rank
-        if config.guided and rank is not None and config.guided_layer == attention.layer_idx:
-            parts["guided"] = HeadChange(attention.embed_dim, attention.head_dim, head, rank)
-        weight = next(attention.out_proj.parameters())
+        if config.guided and rank is not None and config.guided_layer == self.layer_idx:
+            if config.observe:
+                parts["observer"] = HeadObserver(self.embed_dim, self.head_dim, rank, config.leaky)
+            else:
+                parts["guided"] = HeadChangeInPlace(self.embed_dim, self.head_dim, head, rank)
+        weight = next(self.out_proj.parameters())
         dtype = weight.dtype if weight.dtype.is_floating_point else torch.get_default_dtype()
         for part, module in parts.items():
-            init_part(module, config, attention.embed_dim, getattr(base_config, "init_std", 0.02))
+            init_part(module, config, self.embed_dim, getattr(base_config, "init_std", 0.02))
             on_meta = any(parameter.is_meta for parameter in module.parameters())
             getattr(self, PREFIX + part)[name] = module if on_meta else module.to(weight.device, dtype)
         self.settings[name] = config
@@ -132,7 +136,7 @@ class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
             self._attention = (attention,)
 
     def _get_base_layer_device_and_dtype(self, base_layer):
-        weight = next(base_layer.out_proj.parameters())
+        weight = next(self.out_proj.parameters())
         return weight.device, weight.dtype
 
     def _get_available_adapters(self) -> set[str]:
@@ -165,6 +169,7 @@ class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
     config = _attention_attribute("config")
     v_proj, out_proj = _attention_attribute("v_proj"), _attention_attribute("out_proj")
     num_heads, head_dim = _attention_attribute("num_heads"), _attention_attribute("head_dim")
+    embed_dim = _attention_attribute("embed_dim")
     scaling, dropout = _attention_attribute("scaling"), _attention_attribute("dropout")
     layer_idx = _attention_attribute("layer_idx")
     q_proj, k_proj = _projection("q_proj", "query"), _projection("k_proj", "key")
@@ -176,7 +181,7 @@ class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
         return projection if change is None else lambda states: projection(states) + change(side, states)
 
     @property
-    def head_change(self) -> HeadChange | None:
+    def head_change(self) -> HeadChangeInPlace | None:
         """Change of the active adapter in the layer with its guided head; `None` in other layers."""
         return next((change for name, change in self.attncal_guided.items() if name == self.active_name), None)
 
@@ -186,7 +191,7 @@ class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
         return None if name is None else self.settings.get(name)
 
     mask_network, gate = _adapter_part("mask_network"), _adapter_part("gate")
-    output_gate = _adapter_part("output_gate")
+    output_gate, observer = _adapter_part("output_gate"), _adapter_part("observer")
     null, annealing = _adapter_part("null"), _adapter_part("annealing")
 
     # ---- annealing ----
@@ -207,10 +212,17 @@ class AdaptedAttentionMixin(nn.Module):
     """Mixin in front of the class of an attention with an `AdapterLayer`."""
 
     def forward(self, *args, attention_context=None, **kwargs):
-        """Return the attention output with the active adapter, or the stock attention's if none is active."""
+        """Return the attention output with the active adapter, or the stock attention's if none changes it."""
         layer = getattr(self, CHILD)
         layer.belongs_to(self)
-        if layer.active_name is None:
+        switches = layer.switches
+        if switches is not None and switches.observe and not (attention_context and attention_context.perturb):
+            if attention_context is not None:
+                states = args[0] if args else kwargs["hidden_states"]
+                source = kwargs.get("key_value_states", kwargs.get("encoder_hidden_states"))
+                layer.observe(states, source, kwargs.get("attention_mask", kwargs.get("mask")), attention_context)
+            switches = None
+        if switches is None:
             return super().forward(*args, **kwargs)
         return layer(*args, attention_context=attention_context, **kwargs)
 
@@ -253,17 +265,26 @@ def decoder_of(model: nn.Module) -> Any:
 
 def cross_attentions(model: nn.Module) -> dict[int, tuple[str, Any]]:
     """Return name and module of each BART-like cross-attention, by the number of its decoder layer."""
-    decoder = decoder_of(model)
-    layers = getattr(decoder, "layers", None)
-    if not isinstance(layers, nn.ModuleList):
-        return {}
+    attentions = enumerate(getattr(layer, "encoder_attn", None) for layer in _layers(model, "layers"))
+    return _named(model, {n: a for n, a in attentions if all(hasattr(a, name) for name in _BART_ATTRIBUTES)})
+
+
+def observable_attentions(model: nn.Module) -> dict[int, tuple[str, Any]]:
+    """Return the `cross_attentions`, or those of T5, which has position biases in its self-attention only."""
+    names = [_T5_NAMES.get(name, name) for name in _BART_ATTRIBUTES]
+    layers = ([getattr(part, "EncDecAttention", None) for part in block.layer] for block in _layers(model, "block"))
+    attentions = {n: a for n, parts in enumerate(layers) for a in parts if all(hasattr(a, name) for name in names)}
+    return _named(model, attentions) or cross_attentions(model)
+
+
+def _layers(model: nn.Module, name: str) -> nn.ModuleList:
+    layers = getattr(decoder_of(model), name, None)
+    return layers if isinstance(layers, nn.ModuleList) else nn.ModuleList()
+
+
+def _named(model: nn.Module, attentions: dict[int, Any]) -> dict[int, tuple[str, Any]]:
     names = {id(module): name for name, module in model.named_modules()}
-    attentions = {}
-    for number, layer in enumerate(layers):
-        attention = getattr(layer, "encoder_attn", None)
-        if attention is not None and all(hasattr(attention, name) for name in _BART_ATTRIBUTES):
-            attentions[number] = (names[id(attention)], attention)
-    return attentions
+    return {number: (names[id(attention)], attention) for number, attention in attentions.items()}
 
 
 def adapter_layers(model: nn.Module) -> list[AdapterLayer]:
@@ -286,15 +307,15 @@ def attach(attention: nn.Module) -> AdapterLayer:
 
 def prepare_decoder_layers(model: nn.Module) -> None:
     """Prepare every decoder layer to run with detached parameters in the second pass, checkpointed or not."""
-    for layer in decoder_of(model).layers:
+    for layer in _layers(model, "layers"):
         _mix_in(layer, DecoderLayerMixin)
 
 
 def detach_all(model: nn.Module) -> None:
     """Remove every adapter layer, which restores the original model."""
-    for _, attention in cross_attentions(model).values():
+    for _, attention in observable_attentions(model).values():
         if isinstance(attention, AdaptedAttentionMixin):
             delattr(attention, CHILD)
             _mix_out(attention, AdaptedAttentionMixin)
-    for layer in decoder_of(model).layers:
+    for layer in _layers(model, "layers"):
         _mix_out(layer, DecoderLayerMixin)

@@ -40,8 +40,8 @@ def set_null_mass(model: nn.Module, batch: Mapping[str, Tensor], mass: float = 0
     if not 0 < mass < 1:
         raise ValueError(f"`mass` must be between 0 and 1, got {mass}.")
     settings = active_settings(model)
-    if settings is None or not settings.leaky:
-        raise ValueError(f"`model` must have an active adapter with `leaky=True`, got {settings}.")
+    if settings is None or not settings.leaky or settings.observe:
+        raise ValueError(f"`model` must have an active adapter with `leaky=True`, `observe=False`, got {settings}.")
     if batch.get("labels") is None or not (batch["labels"] != IGNORE_INDEX).any():
         raise ValueError("`batch` must have `labels` with at least one target step, got none.")
     device = next(model.parameters()).device

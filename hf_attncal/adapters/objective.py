@@ -36,11 +36,11 @@ class ObjectiveContext(AttentionContext):
         as_tuple: bool,
     ):
         targets = None if labels is None else labels != IGNORE_INDEX
-        layer = settings.guided_layer
+        place = (settings.guided_layer, settings.guided_head) if settings.guided else None
         super().__init__(
             target_mask=targets if settings.calibration is not None else None,
             record_details=record_details,
-            guided=None if links is None or layer is None else (layer, settings.guided_head),
+            guided=place if links is not None or record_details else None,
         )
         self.settings = settings
         self.labels = labels
@@ -71,6 +71,9 @@ def remove_hooks(model: nn.Module) -> None:
 
 def _before(model: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]] | None:
     """Take the labels away from the base model: its own loss would lack the smoothing, the masks and the links."""
+    accepted = _arguments_of(type(model).forward)
+    # PEFT's model for this task also passes the arguments of a text model as None, which Whisper does not accept.
+    kwargs = {name: value for name, value in kwargs.items() if value is not None or name in accepted}
     details = bool(kwargs.pop("output_attention_details", False))
     training = model.training and torch.is_grad_enabled()
     if not (details or training or args or kwargs.get("labels") is not None):
@@ -78,7 +81,7 @@ def _before(model: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tupl
     settings = active_settings(model)
     if settings is None:
         return args, kwargs
-    kwargs = {**dict(zip(_arguments_of(type(model).forward), args, strict=False)), **kwargs}
+    kwargs = {**dict(zip(accepted, args, strict=False)), **kwargs}
     labels, links = kwargs.get("labels"), kwargs.pop("links", None)
     source = kwargs.get("input_ids")
     check_links(settings, links, labels, None if source is None else source.shape[1])
@@ -127,9 +130,10 @@ def _check_training(
 ) -> None:
     """Raise an error for settings that would silently train something else."""
     check_training(model, settings, labels, links)
-    layer = decoder_of(model).layers[0]
-    if getattr(layer, "gradient_checkpointing", False):
-        refuse_reentrant(settings, getattr(layer, "_gradient_checkpointing_func", None), "an adapter")
+    checkpointed = (part for part in decoder_of(model).modules() if getattr(part, "gradient_checkpointing", False))
+    function = next((getattr(part, "_gradient_checkpointing_func", None) for part in checkpointed), None)
+    if function is not None:
+        refuse_reentrant(settings, function, "an adapter")
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from peft.tuners.tuners_utils import BaseTuner
 from torch import nn
 
 from hf_attncal.families import stock_type
-from hf_attncal.models.configuration_attncal import SWITCHES, guided_place
+from hf_attncal.models.configuration_attncal import SWITCHES, guided_place, guided_rank
 
 from .checkpoints import check_adapter_name, embedding_weights
 from .configuration import AdapterType, AttentionCalibrationConfig
@@ -24,30 +24,34 @@ from .layers import (
     attach,
     cross_attentions,
     detach_all,
+    observable_attentions,
     prepare_decoder_layers,
 )
 from .objective import install_hooks, remove_hooks
 
 # Other kernels do not compute attention weights that could be calibrated, and use another mask format.
 _KERNELS = ("eager", "sdpa")
-_GUIDED_RANK = 16
 
 
-def check_adaptable(model: nn.Module) -> dict[int, tuple[str, Any]]:
-    """Return the `cross_attentions` of a model, after checking that it can have an adapter.
+def check_adaptable(model: nn.Module, observe: bool = False) -> dict[int, tuple[str, Any]]:
+    """Return the cross-attentions of a model that can have an adapter, by the numbers of their layers.
+
+    Args:
+        model: model of transformers or of this package.
+        observe: True for an adapter that only observes; see `observable_attentions`.
 
     Raises:
         ValueError: an unsupported model, or one of this package's models with a switch on.
     """
     config: Any = getattr(model, "config", None)
     model_type = type(model).__name__ if config is None else config.model_type
-    attentions = cross_attentions(model)
+    attentions = observable_attentions(model) if observe else cross_attentions(model)
     if not attentions:
         raise ValueError(
             f"`model` must have a decoder with cross-attention as in BART, got {type(model).__name__} "
             f"(model_type '{model_type}'). Supported: Marian, BART, mBART, Pegasus, "
-            "M2M100, NLLB, Blenderbot, PLBart, BigBird-Pegasus, Pegasus-X, Whisper. T5 has unscaled scores with "
-            "position biases; encoder-only and decoder-only models have no cross-attention."
+            "M2M100, NLLB, Blenderbot, PLBart, BigBird-Pegasus, Pegasus-X, Whisper; T5 and mT5 with `observe=True` "
+            "and `calibration=None`. Encoder-only and decoder-only models have no cross-attention."
         )
     # With every switch off it is the stock model, and can have the same adapters.
     own = [switch for switch in SWITCHES if getattr(config, switch, None)]
@@ -83,7 +87,7 @@ class AttentionCalibrationModel(BaseTuner):
         except Exception:
             # PEFT stores the configuration before it injects. Remove it, so that a second attempt works.
             self.peft_config.pop(adapter_name, None)
-            if not had_layers and cross_attentions(model):
+            if not had_layers:
                 detach_all(model)
             raise
         prepare_decoder_layers(model)
@@ -94,8 +98,8 @@ class AttentionCalibrationModel(BaseTuner):
 
     def _prepare_model(self, peft_config: Any, model: Any) -> None:
         """Check that the adapter fits the model, and fill in the fields that depend on the model."""
-        attentions = check_adaptable(model)
-        first = next(attention for _, attention in attentions.values())
+        attentions = check_adaptable(model, peft_config.observe and peft_config.calibration is None)
+        first = AdapterLayer(next(attention for _, attention in attentions.values()))
         config = getattr(model, "config", None)
         own = {
             "base_model_type": stock_type(type(model).__name__ if config is None else config.model_type),
@@ -122,7 +126,8 @@ class AttentionCalibrationModel(BaseTuner):
             )
         if peft_config.guided:
             self._place_guided(peft_config, attentions)
-        if peft_config.calibration is None and not (peft_config.leaky or peft_config.output_gate):
+        leaky = peft_config.leaky and not peft_config.observe
+        if peft_config.calibration is None and not (leaky or peft_config.output_gate):
             layers = [peft_config.guided_layer]
         if peft_config.revision is None:
             peft_config.revision = getattr(model.config, "_commit_hash", None)
@@ -132,18 +137,13 @@ class AttentionCalibrationModel(BaseTuner):
     @staticmethod
     def _place_guided(peft_config: AttentionCalibrationConfig, attentions: dict[int, tuple[str, Any]]) -> None:
         """Validate and store layer, head and rank of the guided head."""
-        attention = next(attention for _, attention in attentions.values())
+        attention = AdapterLayer(next(attention for _, attention in attentions.values()))
         peft_config.guided_layer, _ = guided_place(peft_config, 1 + max(attentions), attention.num_heads)
         if peft_config.layers is not None and peft_config.guided_layer not in peft_config.layers:
             raise ValueError(
                 f"`guided_layer` must be one of `layers`, {peft_config.layers}, got {peft_config.guided_layer}."
             )
-        if peft_config.guided_rank is None:
-            peft_config.guided_rank = min(_GUIDED_RANK, attention.head_dim)
-        if peft_config.guided_rank > attention.head_dim:
-            raise ValueError(
-                f"`guided_rank` must be at most d_k, {attention.head_dim}, got {peft_config.guided_rank}."
-            )
+        peft_config.guided_rank = guided_rank(peft_config, attention.head_dim)
 
     def _check_target_module_exists(self, peft_config, key: str) -> bool:  # type: ignore[override]  # static in PEFT
         return key in self._adapted_names

@@ -327,7 +327,7 @@ def learned_parts(switches, num_heads: int, head_dim: int, mask_rank: int | None
         parts |= {name: make(num_heads, head_dim) for name, make in FUSIONS[switches.calibration].parts.items()}
     if switches.output_gate:
         parts["output_gate"] = OutputGate(num_heads, head_dim)
-    if switches.leaky:
+    if switches.leaky and not switches.observe:  # an observer has a NULL of its own
         parts["null"] = NullToken(num_heads, head_dim, bias=switches.null_bias is not None)
     return parts
 
@@ -348,5 +348,5 @@ def init_part(part: nn.Module, switches, d_model: int, init_std: float) -> None:
     elif isinstance(part, NullToken):
         std = d_model**-0.5 if switches.null_key_std is None else switches.null_key_std
         part.init_parameters(std, switches.null_bias)
-    elif isinstance(part, (HeadGate, StepCount)):
+    elif hasattr(part, "init_parameters"):
         part.init_parameters()

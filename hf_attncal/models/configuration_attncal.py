@@ -25,6 +25,7 @@ from .limits import CheckedConfigMixin, check_choices, check_numbers, check_size
 CALIBRATIONS = ("fixed", "annealed", "gated")
 MASK_PROJECTIONS = ("model", "head")
 MASK_INPUTS = ("detached", "trained")
+_GUIDED_RANK = 16  # default
 # Fields that make a model more than the stock model.
 SWITCHES = ("calibration", "leaky", "gumbel", "output_gate", "uam", "copy")
 
@@ -36,7 +37,7 @@ def check_settings(settings) -> None:
         ValueError: a value is of another type or outside its range; the message names the field, the rule and the
             value.
     """
-    for name in ("leaky", "output_gate", "renormalize", "guided", "guided_shift"):
+    for name in ("leaky", "output_gate", "renormalize", "guided", "guided_shift", "observe"):
         if not isinstance(getattr(settings, name), bool):
             raise ValueError(f"`{name}` must be True or False, got {getattr(settings, name)!r}.")
     choices = {"calibration": (None, *CALIBRATIONS), "mask_projection": MASK_PROJECTIONS, "mask_inputs": MASK_INPUTS}
@@ -53,6 +54,20 @@ def guided_place(settings, layers: int, heads: int) -> tuple[int, int]:
     layer = max(0, layers - 2) if settings.guided_layer is None else settings.guided_layer
     check_place({"guided_layer": (layer, layers), "guided_head": (settings.guided_head, heads)})
     return layer, settings.guided_head
+
+
+def guided_rank(settings, head_dim: int) -> int:
+    """Return the rank of the change of the guided head's queries and keys.
+
+    Raises:
+        ValueError: `guided_rank` is not from 1 to d_k.
+    """
+    rank = min(_GUIDED_RANK, head_dim) if settings.guided_rank is None else settings.guided_rank
+    if not isinstance(rank, int) or isinstance(rank, bool) or rank < 1:
+        raise ValueError(f"`guided_rank` must be `None` or an integer >= 1, got {rank!r}.")
+    if rank > head_dim:
+        raise ValueError(f"`guided_rank` must be at most d_k, {head_dim}, got {rank}.")
+    return rank
 
 
 def check_place(chosen: dict[str, tuple[int, int]]) -> None:
@@ -141,6 +156,10 @@ class AttnCalConfigMixin(CheckedConfigMixin):
         guided_weight: weight of this loss, per target token, relative to the translation loss.
         guided_shift: True if the step that reads a target token learns its links (Shift-Att), False for the step that
             predicts it (Naive-Att).
+        observe: True for an observer: attention beside that head, whose queries and keys have a low-rank change, with
+            a NULL of its own if `leaky`. It learns the links and is read (`output_attention_details=True`), but the
+            model does not use it.
+        guided_rank: rank of that change, from 1 to d_k. Default: `None`, 16 or d_k if that is less.
 
     Raises:
         StrictDataclassClassValidationError, StrictDataclassFieldValidationError: a value is outside its range or of
@@ -176,6 +195,8 @@ class AttnCalConfigMixin(CheckedConfigMixin):
     guided_head: int = 0
     guided_weight: float | int = 0.3
     guided_shift: bool = True
+    observe: bool = False
+    guided_rank: int | None = None
 
     if TYPE_CHECKING:  # stock configurations declare some of these fields as optional
         d_model: Any
@@ -216,8 +237,14 @@ class AttnCalConfigMixin(CheckedConfigMixin):
                 "`null_token_id` must be a token other than padding and the end of sentence, got "
                 f"{self.null_token_id}."
             )
+        if self.observe and (not self.guided or self.calibration is not None or self.output_gate):
+            raise ValueError(
+                "`observe` needs `guided=True`, `calibration=None` and `output_gate=False`: an observer changes "
+                "nothing in the model. Set them, or unset `observe`."
+            )
         if self.guided:
             guided_place(self, *self.cross_attention_sizes)
+            guided_rank(self, self.d_model // self.cross_attention_sizes[1])
             if self.gumbel:
                 raise ValueError(
                     "`guided` needs `gumbel=False`: one selected token cannot be spread over several links."

@@ -26,6 +26,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .cache import keys_and_values
 from .calibration import FUSIONS, HeadGate, MaskNetwork, OutputGate, StepCount, learned_parts
+from .configuration_attncal import guided_rank
 from .functional import (
     attention_scores,
     calibration_extent,
@@ -39,6 +40,7 @@ from .functional import (
     without_empty_rows,
 )
 from .losses import DetachedParameters
+from .observing import HeadObserver
 
 
 class AttentionContext:
@@ -52,7 +54,7 @@ class AttentionContext:
             calibration (first pass) are recorded.
         record_details: True to record attention, mask, gate and NULL weights of every layer.
         copies: True to record the attention that the model copies by.
-        guided: layer and head whose attention is recorded, for the loss of links.
+        guided: layer and head whose attention is recorded, for the loss of links or as a detail.
     """
 
     def __init__(
@@ -83,9 +85,12 @@ class AttentionContext:
             return torch.zeros((), device=None if self.target_mask is None else self.target_mask.device)
         return torch.stack(self.penalties).mean() / num_targets
 
-    def details(self) -> dict[str, tuple[Tensor, ...] | None]:
+    def details(self) -> dict[str, Any]:
         """Return the recorded tensors by their names in model outputs."""
+        attention, null = self.guided_attention or (None, None)
         return {
+            "guided_attention": attention,
+            "guided_null": null,
             "uncalibrated_cross_attentions": tuple(self.attentions) or None,
             "calibration_masks": tuple(self.masks) or None,
             "calibration_gates": tuple(self.gates) or None,
@@ -118,12 +123,16 @@ class CrossAttentionMixin(nn.Module):
     output_gate: OutputGate
     annealing: StepCount
     null: Any  # a NullToken; an adapter's has no value of its own
+    observer: HeadObserver
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.switches = self.config
         for name, part in learned_parts(self.switches, self.num_heads, self.head_dim).items():
             setattr(self, name, part)
+        if self.switches.observe and self.switches.guided_attention[0] == self.layer_idx:
+            sizes = self.num_heads * self.head_dim, self.head_dim, guided_rank(self.switches, self.head_dim)
+            self.observer = HeadObserver(*sizes, null=self.switches.leaky)
 
     def forward(
         self,
@@ -140,6 +149,8 @@ class CrossAttentionMixin(nn.Module):
             The output, and the weights, (B, H, T, S), if they are requested.
         """
         context = attention_context or AttentionContext()
+        if self.switches.observe:
+            self.observe(hidden_states, key_value_states, attention_mask, context)
         with_weights = context.record_details or kwargs.get("output_attentions", self.config.output_attentions)
         reported = self._is_copied_by(context) or self._is_guided_by(context)
         changed = self.has_own_projections or self.switches.output_gate
@@ -161,7 +172,11 @@ class CrossAttentionMixin(nn.Module):
     def _is_plain(self) -> bool:
         """Return True if the weights equal the stock attention's."""
         switches = self.switches
-        return switches.calibration is None and not switches.leaky and not switches.gumbel
+        return switches.calibration is None and not self._is_leaky() and not switches.gumbel
+
+    def _is_leaky(self) -> bool:
+        """Return True if the output has a share of NULL; that of an observer has none."""
+        return self.switches.leaky and not self.switches.observe
 
     def _split_heads(self, states: Tensor) -> Tensor:
         return states.view(*states.shape[:-1], self.num_heads, self.head_dim).transpose(1, 2)
@@ -226,7 +241,7 @@ class CrossAttentionMixin(nn.Module):
             return None
         if plain:
             return self._kernel(query, key, value, attention_mask)
-        leaky_only = switches.leaky and switches.calibration is None and not switches.gumbel
+        leaky_only = self._is_leaky() and switches.calibration is None and not switches.gumbel
         if leaky_only and self.null.bias is None and not cached:  # kernels have no place for a learned bias
             return self._attend_leaky(query, key, value, attention_mask)
         if mask_key is not None and self._is_one_softmax(context):
@@ -253,7 +268,7 @@ class CrossAttentionMixin(nn.Module):
         return (
             switches.calibration is not None
             and switches.renormalize
-            and not (switches.leaky or switches.gumbel)
+            and not (self._is_leaky() or switches.gumbel)
             and not (self.training or torch.is_grad_enabled() or context.perturb)
             and context.target_mask is None
         )
@@ -291,21 +306,40 @@ class CrossAttentionMixin(nn.Module):
         context: AttentionContext,
     ) -> tuple[Tensor, Tensor]:
         """Attend with all switches; -> output (B, H, T, d_k) and the weights over real tokens (B, H, T, S)."""
-        switches = self.switches
+        weights, null_attention = self._weights(hidden_states, query, key, mask_key, attention_mask, context)
+        weights = nn.functional.dropout(weights, p=self.dropout, training=self.training)
+        output = torch.matmul(weights, value)
+        if null_attention is not None:
+            _, null_value, _ = self._null_parameters(context)
+            null_weight = nn.functional.dropout(null_attention, p=self.dropout, training=self.training)
+            output = output + null_weight.unsqueeze(-1) * null_value[:, None].to(output.dtype)
+        return output, weights
+
+    def _weights(
+        self,
+        hidden_states: Tensor,
+        query: Tensor,
+        key: Tensor,
+        mask_key: Tensor | None,
+        attention_mask: Tensor | None,
+        context: AttentionContext,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Compute and record the weights without dropout; -> (B, H, T, S), and those of NULL (B, H, T), if any."""
+        switches, leaky = self.switches, self._is_leaky()
         real = real_source_tokens(attention_mask)
         scores = self._scores(query, key, real)
-        if switches.leaky:
-            null_key, null_value, null_bias = self._null_parameters(context)
+        if leaky:
+            null_key, _, null_bias = self._null_parameters(context)
             scores = with_null_scores(scores, query, null_key, self.scaling, null_bias)
         if switches.gumbel:
-            choices = nn.functional.pad(real, (1, 0), value=True) if switches.leaky and real is not None else real
+            choices = nn.functional.pad(real, (1, 0), value=True) if leaky and real is not None else real
             attention = gumbel_attention(
                 scores, switches.gumbel_temperature, self.training, switches.gumbel_straight_through, choices
             )
         else:
             attention = torch.softmax(scores, dim=-1)
         null_attention = None
-        if switches.leaky:
+        if leaky:
             null_attention, attention = attention[..., 0], attention[..., 1:]
         elif real is not None and (switches.calibration is not None or switches.gumbel):
             attention = without_empty_rows(attention, real)
@@ -323,13 +357,7 @@ class CrossAttentionMixin(nn.Module):
             head = context.guided[1]
             null = None if null_attention is None else null_attention[:, head]
             context.guided_attention = self._of_head(head, weights, attention), null
-
-        weights = nn.functional.dropout(weights, p=self.dropout, training=self.training)
-        output = torch.matmul(weights, value)
-        if null_attention is not None:
-            null_weight = nn.functional.dropout(null_attention, p=self.dropout, training=self.training)
-            output = output + null_weight.unsqueeze(-1) * null_value[:, None].to(output.dtype)
-        return output, weights
+        return weights, null_attention
 
     def _calibrate(
         self,
@@ -366,7 +394,36 @@ class CrossAttentionMixin(nn.Module):
         return context.copies and self.layer_idx == self.config.layer_of_copies
 
     def _is_guided_by(self, context: AttentionContext) -> bool:
-        return context.guided is not None and self.layer_idx == context.guided[0]
+        return context.guided is not None and self.layer_idx == context.guided[0] and not self.switches.observe
+
+    def observe(
+        self,
+        hidden_states: Tensor,
+        key_value_states: Tensor,
+        attention_mask: Tensor | None,
+        context: AttentionContext,
+    ) -> None:
+        """Record what an observer attends to; nothing is fed back, and the states get no gradient.
+
+        Args:
+            hidden_states: inputs of the attention, (B, T, d_model).
+            key_value_states: states of the encoder, (B, S, d_model).
+            attention_mask: mask of the attention; see `real_source_tokens`.
+            context: record of this pass.
+        """
+        if context.perturb:
+            return
+        hidden_states, key_value_states = hidden_states.detach(), key_value_states.detach()
+        if context.guided is not None and self.layer_idx == context.guided[0]:
+            head, real = context.guided[1], real_source_tokens(attention_mask)
+            query = self._split_heads(self.q_proj(hidden_states))[:, head]
+            key = self._split_heads(self.k_proj(key_value_states))[:, head]
+            states = hidden_states, key_value_states
+            context.guided_attention = self.observer.attend(query, key, *states, self.scaling, real)
+        if self.switches.calibration is not None and (context.record_details or context.target_mask is not None):
+            query = self._split_heads(self.q_proj(hidden_states))
+            key, _, mask_key = self._source_states(key_value_states, None, context)
+            self._weights(hidden_states, query, key, mask_key, attention_mask, context)
 
     def _report_copies(self, weights: Tensor, attention: Tensor, context: AttentionContext) -> None:
         context.copy_attentions.append(self._of_head(self.config.copy_head, weights, attention))

@@ -59,6 +59,9 @@ class AttnCalSeq2SeqLMOutput(Seq2SeqLMOutput):
         calibration_masks: `m` of every layer (Lu et al., eq. 3), same shape.
         calibration_gates: `g` of every layer (eq. 12), (batch, heads, target).
         null_attentions: weight of NULL of every layer, (batch, heads, target).
+        guided_attention: weights of the guided head, (batch, target, source), with `output_attention_details=True`.
+            Row t belongs to decoder step t, which predicts token t and reads token t - 1.
+        guided_null: its weight of NULL, (batch, target), with `leaky`.
         uam_loss: L_src of the unsupervised alignment module per target token (Kiyono et al., eq. 18); with labels.
         uam_probabilities: probability that the module gives the token at each source position, `q_j[x_i]`, (batch,
             target, source), 0 at padding; with `output_uam_probabilities=True`. A token that occurs several times has
@@ -83,6 +86,8 @@ class AttnCalSeq2SeqLMOutput(Seq2SeqLMOutput):
     calibration_masks: tuple[Tensor, ...] | None = None
     calibration_gates: tuple[Tensor, ...] | None = None
     null_attentions: tuple[Tensor, ...] | None = None
+    guided_attention: Tensor | None = None
+    guided_null: Tensor | None = None
     uam_loss: Tensor | None = None
     guided_loss: Tensor | None = None
     uam_probabilities: Tensor | None = None
@@ -214,7 +219,7 @@ class AttnCalSeq2SeqLMMixin(HeadMixin):
             target_mask=None if labels is None or self.config.calibration is None else labels != IGNORE_INDEX,
             record_details=bool(output_attention_details),
             copies=self.copying is not None,
-            guided=None if links is None else self.config.guided_attention,
+            guided=self.config.guided_attention if links is not None or output_attention_details else None,
         )
         outputs = self.model(
             input_ids,

@@ -69,6 +69,8 @@ EVERY_FIELD = {
     "guided_head": 1,
     "guided_weight": 2,
     "guided_shift": False,
+    "observe": False,
+    "guided_rank": 2,
 }
 
 

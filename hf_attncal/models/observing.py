@@ -1,0 +1,104 @@
+# Copyright 2026 The hf_attncal authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Observer: a head beside a cross-attention whose weights are read and never used.
+
+Its queries and keys are those of one head with a low-rank change; NULL takes the weight of tokens without a source.
+"""
+
+import torch
+from torch import Tensor, nn
+from transformers import initialization as init
+
+from .calibration import NullToken
+from .functional import attention_scores, with_null_scores
+
+_NULL_BIAS = -4.0  # initial bias on the score of NULL
+
+
+class HeadChange(nn.Module):
+    """Low-rank change of the queries and keys of one head, `U D x`, initially 0.
+
+    Args:
+        embed_dim: width of the states that are projected.
+        head_dim: d_k.
+        rank: rank r of the change.
+    """
+
+    def __init__(self, embed_dim: int, head_dim: int, rank: int):
+        super().__init__()
+        for side in ("query", "key"):
+            setattr(self, f"{side}_down", nn.Parameter(torch.empty(rank, embed_dim)))
+            setattr(self, f"{side}_up", nn.Parameter(torch.empty(head_dim, rank)))
+
+    def init_parameters(self) -> None:
+        """Initialise D from a normal distribution and U to 0."""
+        for side in ("query", "key"):
+            down = getattr(self, f"{side}_down")
+            init.normal_(down, std=down.shape[1] ** -0.5)
+            init.zeros_(getattr(self, f"{side}_up"))
+
+    def forward(self, side: str, states: Tensor) -> Tensor:
+        """Return the change of the projected `side` ("query" or "key"): (..., d_model) -> (..., d_k)."""
+        # `DetachedParameters` handles `linear`: the links and the translation loss train it, the mask loss does not.
+        for name in ("down", "up"):
+            states = nn.functional.linear(states, getattr(self, f"{side}_{name}").to(states.dtype))
+        return states
+
+
+class HeadObserver(HeadChange):
+    """Attention of an observer over the states of one cross-attention.
+
+    Args:
+        embed_dim, head_dim, rank: see `HeadChange`.
+        null: True for NULL beside the source tokens.
+    """
+
+    def __init__(self, embed_dim: int, head_dim: int, rank: int, null: bool):
+        super().__init__(embed_dim, head_dim, rank)
+        self.null = NullToken(1, head_dim, value=False, bias=True) if null else None
+
+    def init_parameters(self) -> None:
+        """Initialise the change, and NULL with little weight."""
+        super().init_parameters()
+        if self.null is not None:
+            self.null.init_parameters(std=self.query_down.shape[1] ** -0.5, bias=_NULL_BIAS)
+
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        decoder_states: Tensor,
+        encoder_states: Tensor,
+        scaling: float,
+        real: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return the weights of the source tokens, (B, T, S), and of NULL, (B, T), or None without NULL.
+
+        `softmax((q_t + U_q D_q x_t) [k_NULL; k_i + U_k D_k z_i]^T / sqrt(d_k))`, in float32 or better.
+
+        Args:
+            query: queries q of the base model's head, (B, T, d_k).
+            key: its keys k, (B, S, d_k).
+            decoder_states: inputs x of the cross-attention, (B, T, d_model).
+            encoder_states: states z of the encoder, (B, S, d_model).
+            scaling: factor of the scores.
+            real: True for real source tokens, broadcastable to (B, 1, T, S). Default: `None`, all are.
+        """
+        query = (query + self("query", decoder_states)).unsqueeze(1)
+        key = (key + self("key", encoder_states)).unsqueeze(1)
+        scores = attention_scores(query, key, scaling, real)
+        if self.null is not None:
+            scores = with_null_scores(scores, query, self.null.key, scaling, self.null.bias)
+        weights = scores.to(torch.promote_types(scores.dtype, torch.float32)).softmax(dim=-1)[:, 0]
+        return (weights, None) if self.null is None else (weights[..., 1:], weights[..., 0])
