@@ -29,6 +29,8 @@ from hf_attncal.inference.reading import (
     check_uam,
     decoder_size,
     has_uam,
+    observed_place,
+    observer_of,
     readings_of_pairs,
 )
 from hf_attncal.inference.seals import sealed, write_sealed
@@ -39,9 +41,10 @@ from hf_attncal.models.functional import token_rows
 
 from .sources import Weights, WeightSource, Words, check_threshold
 
-# Weights of a cross-attention, contributions of its tokens (Lu et al., eq. 6), or predictions of the unsupervised
-# alignment module, which is one layer with one head.
-READABLE_WEIGHTS = ("attention", "contribution", "uam")
+# Weights of a cross-attention, contributions of its tokens (Lu et al., eq. 6), predictions of the unsupervised
+# alignment module, or weights of an observer. The last two are one layer with one head.
+READABLE_WEIGHTS = ("attention", "contribution", "uam", "observer")
+_ONE_HEAD = ("uam", "observer")
 
 
 # ---- settings ----
@@ -52,12 +55,13 @@ class Seq2SeqAttention:
     """Settings that read word alignments from the attention of an encoder-decoder.
 
     Args:
-        layer: Decoder layer from 0; negative numbers count from the top. 0 for "uam".
+        layer: Decoder layer from 0; negative numbers count from the top. 0 for "uam" and "observer".
         heads: Heads to average, from 0. Default: None, all heads.
         shift: True for Shift-Att, False for Naive-Att. Default: True.
         source_prefix: Prefix of every source (">>deu<< ", "translate English to German: "). Default: "".
-        weights: "attention"; "contribution" (Lu et al., eq. 6) for a model or adapter with `calibration`; or "uam" for
-            the predictions of a model's alignment module, without `shift`. Default: "attention".
+        weights: "attention"; "contribution" (Lu et al., eq. 6) for a model or adapter with `calibration`; "observer"
+            for one with `observe`; or "uam" for the predictions of a model's alignment module, without `shift`.
+            Default: "attention".
         threshold: Exclusive minimum weight of a link. Default: None, each target word is linked to its best source
             word.
         beside: Settings of another reading that is averaged with this one. Default: None.
@@ -95,9 +99,10 @@ class Seq2SeqAttention:
                     f"`heads` must be one or more different numbers from 0, or None for all, got {self.heads!r}."
                 )
             object.__setattr__(self, "heads", tuple(heads))
-        if self.weights == "uam" and (self.layer not in (0, -1) or self.heads not in (None, (0,))):
+        if self.weights in _ONE_HEAD and (self.layer not in (0, -1) or self.heads not in (None, (0,))):
             raise ValueError(
-                f"`layer` and `heads` are not for `weights='uam'`, got {self.layer} and {self.heads}. Leave them out."
+                f"`layer` and `heads` are not for `weights={self.weights!r}`, got {self.layer} and {self.heads}. "
+                "Leave them out."
             )
 
     def to_dict(self) -> dict:
@@ -159,18 +164,22 @@ class Seq2SeqAttention:
 
         Args:
             model: Encoder-decoder.
-            weights: One of `READABLE_WEIGHTS`. Default: None, the alignment module if there is one, else attention.
+            weights: One of `READABLE_WEIGHTS`. Default: None, the observer or the alignment module if there is one,
+                else attention.
         """
+        observer = observer_of(model)
         if weights is None:
-            weights = "uam" if has_uam(model.config) else "attention"
+            weights = "uam" if has_uam(model.config) else "attention" if observer is None else "observer"
+        if weights == "observer" and observer is not None:
+            return cls(layer=0, shift=observer.guided_shift, weights=weights)
         return cls.default(decoder_size(model.config)[0], weights)
 
     def check(self, model) -> None:
         """Raise ValueError unless the decoder of `model` has this layer, these heads and these weights."""
         for reading in self.readings[1:]:
             reading.check(model)
-        if self.weights == "uam":
-            check_uam(model.config)
+        if self.weights in _ONE_HEAD:
+            check_uam(model.config) if self.weights == "uam" else observed_place(model)
             return
         masked = None
         if self.weights == "contribution":
@@ -250,9 +259,11 @@ def read_weights(
         attentions=weights == "attention",
         details=weights == "contribution",
         uam=weights == "uam",
+        observed=weights == "observer",
     ):
-        if reading.uam is not None:
-            yield pairs, (reading.uam.unsqueeze(1),), reading
+        if weights in _ONE_HEAD:
+            one = reading.uam if reading.observed is None else reading.observed[0]
+            yield pairs, (one.unsqueeze(1),), reading
         else:
             yield pairs, reading.attentions if weights == "attention" else reading.contributions, reading
 
@@ -350,13 +361,15 @@ class Seq2SeqSource(WeightSource):
     def choose(self, **changes: Any) -> None:
         layer_chosen = self.settings is not None
         settings = self.settings or Seq2SeqAttention.default_of(self.model)
-        if settings.weights == "uam" and {"layer", "heads"} & changes.keys():
+        if settings.weights in _ONE_HEAD and {"layer", "heads"} & changes.keys():
             changes = {"weights": "attention"} | changes  # only attention has layers and heads
         weights = changes.get("weights", settings.weights)
-        if (weights == "uam") != (settings.weights == "uam"):  # layer, heads and shift do not apply to both
+        if weights != settings.weights and {weights, settings.weights} & set(
+            _ONE_HEAD
+        ):  # layer, heads and shift do not apply to both
             prefix, layer_chosen = settings.source_prefix, False
             settings = replace(Seq2SeqAttention.default_of(self.model, weights), source_prefix=prefix)
-        if not layer_chosen and weights != "uam" and "heads" in changes and "layer" not in changes:
+        if not layer_chosen and weights not in _ONE_HEAD and "heads" in changes and "layer" not in changes:
             raise ValueError(f"`heads` need a layer, got {changes['heads']} without one. Give `layer` as well.")
         if {"layer", "heads", "shift", "weights"} & changes.keys():
             changes = {"threshold": None, "beside": None} | changes  # the old ones belong to other weights

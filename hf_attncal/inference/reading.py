@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,6 +20,8 @@ from hf_attncal.data.batching import batches_by_length, padded
 from hf_attncal.data.words import NO_WORD, WordTokens, special_target_id, tokenize_words
 from hf_attncal.families import stock_type
 from hf_attncal.metrics.reliability import contributions
+from hf_attncal.models.configuration_attncal import guided_place
+from hf_attncal.models.cross_attention import AttentionContext
 from hf_attncal.models.losses import IGNORE_INDEX, shift_labels
 
 _KERNEL_LOGGER = logging.getLogger("transformers.integrations.sdpa_attention")
@@ -65,6 +67,8 @@ class Reading:
             requested.
         predicted: boolean (batch, steps), True if the model would also predict the target token. None if not
             requested.
+        observed: weights of an observer, (batch, steps, source), and those of NULL, (batch, steps), if it has one.
+            None if not requested.
     """
 
     source_mask: Tensor
@@ -76,6 +80,7 @@ class Reading:
     gates: Layers
     uam: Tensor | None = None
     predicted: Tensor | None = None
+    observed: tuple[Tensor, Tensor | None] | None = None
 
     @property
     def plain(self) -> Layers:
@@ -144,6 +149,7 @@ def read(
     details: bool = False,
     uam: bool = False,
     predictions: bool = False,
+    observed: bool = False,
 ) -> Reading:
     """Read the cross-attention on a batch; the model's mode and attention kernel are restored.
 
@@ -155,12 +161,13 @@ def read(
         details: True to fill `uncalibrated`, `masks`, `nulls` and `gates`, in the layers that have them.
         uam: True to fill `uam`.
         predictions: True to fill `predicted`.
+        observed: True to fill `observed`.
 
     Returns:
         The reading, on the model's device; fields that are not requested are None, or None in all layers.
 
     Raises:
-        ValueError: the model returns no cross-attention, or has no `uam` although it is requested.
+        ValueError: the model returns no cross-attention, or has no `uam` or observer although it is requested.
     """
     if attentions:
         check_attends(model.config)
@@ -174,6 +181,8 @@ def read(
     extras = {"output_attention_details": True} if layer_numbers else {}
     extras |= {"output_uam_probabilities": True} if uam else {}
     reader = model if extras or predictions else model.base_model
+    context = AttentionContext(guided=observed_place(model)) if observed else None
+    extras |= {"attention_context": context} if observed else {}
     extras |= {"output_attentions": True} if attentions else {}
     with readable(model, attentions):
         inputs, labels = teacher_forced(model, batch)
@@ -205,6 +214,7 @@ def read(
         gates=recorded("calibration_gates"),
         uam=shared_among_places(outputs.uam_probabilities, inputs["input_ids"], real, targets) if uam else None,
         predicted=(outputs.logits.argmax(dim=-1) == labels) & targets if predictions else None,
+        observed=None if context is None else context.guided_attention,
     )
 
 
@@ -224,7 +234,7 @@ def readings_of_pairs(
 
     Args:
         uam: True to extend targets as in training, and fill `uam` of the readings.
-        **options: `batch_size` and `source_prefix`; `attentions`, `details` and `predictions` of `read`.
+        **options: `batch_size` and `source_prefix`; `attentions`, `details`, `predictions` and `observed` of `read`.
 
     Yields:
         The pairs of a batch, and its reading: one row per pair, one step per target token.
@@ -330,6 +340,24 @@ def check_uam(config: PretrainedConfig) -> None:
     """Raise ValueError for a model without the unsupervised alignment module."""
     if not has_uam(config):
         raise ValueError("Probabilities of source tokens need a model with `uam`, got one without.")
+
+
+def observer_of(model) -> Any:
+    """Return the settings of a model's observer, or of that of its active adapter; None without one."""
+    settings = (getattr(module, "switches", None) for module in model.modules())  # one class in an adapter or a model
+    return next((s for s in settings if getattr(s, "observe", False) and s.guided), None)
+
+
+def observed_place(model) -> tuple[int, int]:
+    """Return the layer and the head that the observer of a model stands beside.
+
+    Raises:
+        ValueError: the model has no observer.
+    """
+    settings = observer_of(model)
+    if settings is None:
+        raise ValueError("`weights='observer'` needs a model or an active adapter with `observe`, got one without.")
+    return guided_place(settings, *decoder_size(model.config))
 
 
 def has_uam(config: PretrainedConfig) -> bool:
