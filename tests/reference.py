@@ -905,3 +905,43 @@ def ssru(forget: torch.Tensor, candidate: torch.Tensor, first: torch.Tensor) -> 
         return forget[b, t, k] * before + (1 - forget[b, t, k]) * candidate[b, t, k]
 
     return cells(forget.shape, state)
+
+
+def observed(
+    states: dict[str, torch.Tensor],
+    base: dict[str, torch.Tensor],
+    change: dict[str, torch.Tensor],
+    scaling: float,
+    real: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention of an observer: `softmax((q + U_q D_q x) [k_NULL; k + U_k D_k z] scaling)`, with NULL's bias.
+
+    Args:
+        states: decoder states x, (batch, target, d), and encoder states z, (batch, source, d).
+        base: weight W and bias b of the head's "query" and "key", `W x + b`.
+        change: U and D of both sides, key and bias of NULL.
+        real: (batch, source).
+
+    Returns:
+        Weights, (batch, target, source), and those of NULL, (batch, target).
+    """
+
+    def projected(side: str, x: torch.Tensor) -> torch.Tensor:
+        return base[f"{side}_weight"] @ x + base[f"{side}_bias"] + change[f"{side}_up"] @ (change[f"{side}_down"] @ x)
+
+    decoder, encoder = states["decoder"], states["encoder"]
+    weights, null = [], []
+    for b in range(len(decoder)):
+        for t in range(decoder.shape[1]):
+            query = projected("query", decoder[b, t])
+            scores = [
+                projected("key", encoder[b, s]) @ query * scaling
+                if real[b, s]
+                else torch.tensor(-math.inf).to(decoder)
+                for s in range(encoder.shape[1])
+            ]
+            scores.append(change["null_key"] @ query * scaling + change["null_bias"])
+            row = torch.stack(scores).exp() / sum(score.exp() for score in scores)
+            weights.append(row[:-1])
+            null.append(row[-1])
+    return torch.stack(weights).view(*decoder.shape[:2], -1), torch.stack(null).view(decoder.shape[:2])

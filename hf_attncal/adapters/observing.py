@@ -26,7 +26,8 @@ from .layers import AdapterLayer, adapter_layers
 from .tuner import check_adaptable
 
 _RANK = 64  # or d_k if that is less
-_CANDIDATES = 3  # heads that are taught, of those that are nearest to the links
+_CANDIDATES = 3  # heads nearest to the links that are tried, and the passes over the text of a trial
+_TRIAL_EPOCHS = 5
 _NULL_SHARE = 0.01  # weight of NULL before it learns
 _NOISE = 2.0  # standard errors by which another head must be better than the nearest one
 
@@ -126,7 +127,7 @@ def learn_observer(
     on held-out text is kept; the nearest one if the difference is noise.
 
     Args:
-        model: encoder-decoder of transformers or of this package, on the device to use.
+        model: encoder-decoder of transformers or of this package, on the device to use, or one with observers.
         batches: batches with the inputs of the model, `labels` (B, T), and `links` (B, T, S): 1 where target token t
             is linked to source token s. A token without links teaches NULL.
         held_out: batches like these of other text.
@@ -152,11 +153,15 @@ def learn_observer(
         if places is None:
             nearest, candidates = ranked[0], ranked[:_CANDIDATES]
             places = list(dict.fromkeys([*candidates, nearest._replace(shift=not nearest.shift)]))
-        observers = {place: _taught(layers[place.layer], place, text, epochs, learning_rate) for place in places}
-        hits = {place: _hits(layers[place.layer], place, other, observers[place]) for place in places}
-        best = _chosen(hits)
-        before = _hits(layers[best.layer], best, other)
-        lesson = Lesson(best, *(float(h.double().mean()) for h in (hits[best], before)), time.process_time() - start)
+        best = places[0]
+        if len(places) > 1:
+            trials = {
+                place: _taught(layers[place.layer], place, text, _TRIAL_EPOCHS, learning_rate) for place in places
+            }
+            best = _chosen({place: _hits(layers[place.layer], place, other, trials[place]) for place in places})
+        observer = _taught(layers[best.layer], best, text, epochs, learning_rate)
+        shares = (float(_hits(layers[best.layer], best, other, o).double().mean()) for o in (observer, None))
+        lesson = Lesson(best, *shares, time.process_time() - start)
     config = AttentionCalibrationConfig(
         observe=True,
         calibration=None,
@@ -165,13 +170,17 @@ def learn_observer(
         guided_layer=best.layer,
         guided_head=best.head,
         guided_shift=best.shift,
-        guided_rank=observers[best].query_down.shape[0],
+        guided_rank=len(observer.query_down),
     )
     with peft_uses_old_names():
-        observed = get_peft_model(model, config, adapter_name=adapter_name)
-    observer = next(layer for layer in adapter_layers(observed) if layer.active_name is not None).observer
-    observer.load_state_dict(observers[best].state_dict())
-    return observed.eval(), lesson
+        if isinstance(model, PeftModel):
+            model.add_adapter(adapter_name, config)
+            model.set_adapter(adapter_name)
+        else:
+            model = get_peft_model(model, config, adapter_name=adapter_name)
+    active = next(layer for layer in adapter_layers(model) if layer.active_name is not None)
+    active.observer.load_state_dict(observer.state_dict())
+    return model.eval(), lesson
 
 
 def nearest_head(model: nn.Module, batches: Iterable[Mapping[str, Tensor]]) -> tuple[Place, float]:
@@ -282,7 +291,7 @@ def _taught(
     observer = _fresh(layer, null=True)
     with torch.no_grad():  # NULL begins with little weight, whatever the scale of the scores
         _, null = _attention(layer, place, text[0], observer)
-        observer.null.bias += torch.logit(torch.tensor(_NULL_SHARE)) - torch.logit(null, eps=1e-6).mean()
+        observer.null_bias += torch.logit(torch.tensor(_NULL_SHARE)) - torch.logit(null, eps=1e-6).mean()
     optimizer = torch.optim.Adam(observer.parameters(), lr=learning_rate)
     steps = epochs * len(text)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)

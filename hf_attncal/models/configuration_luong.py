@@ -112,9 +112,8 @@ class LuongConfig(AttnCalConfigMixin, PreTrainedConfig):
         windows = (None, *WINDOWS)
         choices = {"cell": CELLS, "directions": DIRECTIONS, "score": SCORES, "attention_window": windows}
         check_choices(self, choices)
-        for name in ("guided", "observe"):
-            if getattr(self, name):
-                raise ValueError(f"`{name}` must be False in a recurrent model, got True.")
+        if self.guided:
+            raise ValueError("`guided` must be False in a recurrent model, got True.")
         if self.attention_window is None:
             for name in ("input_feeding", "selective_gate", "copy", "output_gate"):
                 if getattr(self, name):

@@ -20,7 +20,6 @@ import torch
 from torch import Tensor, nn
 from transformers import initialization as init
 
-from .calibration import NullToken
 from .functional import attention_scores, with_null_scores
 
 _NULL_BIAS = -4.0  # initial bias on the score of NULL
@@ -66,13 +65,16 @@ class HeadObserver(HeadChange):
 
     def __init__(self, embed_dim: int, head_dim: int, rank: int, null: bool):
         super().__init__(embed_dim, head_dim, rank)
-        self.null = NullToken(1, head_dim, value=False, bias=True) if null else None
+        # Parameters and no module: PEFT finds an adapter's weights one level below its name.
+        self.null_key = nn.Parameter(torch.empty(1, head_dim)) if null else None
+        self.null_bias = nn.Parameter(torch.empty(1)) if null else None
 
     def init_parameters(self) -> None:
         """Initialise the change, and NULL with little weight."""
         super().init_parameters()
-        if self.null is not None:
-            self.null.init_parameters(std=self.query_down.shape[1] ** -0.5, bias=_NULL_BIAS)
+        if self.null_key is not None and self.null_bias is not None:
+            init.normal_(self.null_key, std=self.query_down.shape[1] ** -0.5)
+            init.constant_(self.null_bias, _NULL_BIAS)
 
     def attend(
         self,
@@ -98,7 +100,7 @@ class HeadObserver(HeadChange):
         query = (query + self("query", decoder_states)).unsqueeze(1)
         key = (key + self("key", encoder_states)).unsqueeze(1)
         scores = attention_scores(query, key, scaling, real)
-        if self.null is not None:
-            scores = with_null_scores(scores, query, self.null.key, scaling, self.null.bias)
+        if self.null_key is not None:
+            scores = with_null_scores(scores, query, self.null_key, scaling, self.null_bias)
         weights = scores.to(torch.promote_types(scores.dtype, torch.float32)).softmax(dim=-1)[:, 0]
-        return (weights, None) if self.null is None else (weights[..., 1:], weights[..., 0])
+        return (weights, None) if self.null_key is None else (weights[..., 1:], weights[..., 0])

@@ -1,0 +1,357 @@
+"""Observers: equal outputs with and without, their attention as in a slow loop, learned, saved, exported and read."""
+
+import json
+
+import pytest
+import reference
+import torch
+from adapter_helpers import adapter_parameters as parameters_of
+from adapter_helpers import load_base, save_base
+from helpers import (
+    TINY,
+    assert_close,
+    assert_gradients_close,
+    assert_identical,
+    guided_batch,
+    tiny_model,
+    without_links,
+)
+from huggingface_hub.errors import StrictDataclassClassValidationError
+from marian_helpers import tiny_ssru
+from peft import LoraConfig, PeftModel, get_peft_model
+from seq2seq_helpers import bpe_tokenizer
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    BartConfig,
+    BartForConditionalGeneration,
+    GenerationMixin,
+    M2M100Config,
+    M2M100ForConditionalGeneration,
+    MarianConfig,
+    MarianMTModel,
+    MBartConfig,
+    MBartForConditionalGeneration,
+    MT5Config,
+    MT5ForConditionalGeneration,
+    PegasusConfig,
+    PegasusForConditionalGeneration,
+    T5Config,
+    T5ForConditionalGeneration,
+    WhisperConfig,
+    WhisperForConditionalGeneration,
+)
+
+from hf_attncal.adapters import AttentionCalibrationConfig, adapter_layers, export_calibrated
+from hf_attncal.adapters.observing import Place, learn_observer, nearest_head
+from hf_attncal.alignment.seq2seq import Seq2SeqAttention, seq2seq_weights
+from hf_attncal.inference.reading import observer_of, read
+from hf_attncal.models.functional import token_rows
+from hf_attncal.models.objective import guided_attention_loss
+
+OBSERVER = {"observe": True, "calibration": None, "guided": True, "leaky": True, "guided_layer": 1, "guided_head": 1}
+DROPOUT = TINY | {"dropout": 0.1}
+_T5 = {"vocab_size": 11, "d_model": 8, "d_kv": 3, "d_ff": 12, "num_layers": 2, "num_heads": 2}
+_T5 |= {"decoder_start_token_id": 0}
+_FRAMES = 12
+_WHISPER = DROPOUT | {"max_source_positions": _FRAMES, "num_mel_bins": 4, "decoder_start_token_id": 2}
+_WHISPER |= {"suppress_tokens": None, "begin_suppress_tokens": None}
+BASES = {
+    "marian": lambda: MarianMTModel(MarianConfig(**DROPOUT)),
+    "bart": lambda: BartForConditionalGeneration(BartConfig(**DROPOUT)),
+    "mbart": lambda: MBartForConditionalGeneration(MBartConfig(**DROPOUT)),
+    "pegasus": lambda: PegasusForConditionalGeneration(PegasusConfig(**DROPOUT)),
+    "m2m_100": lambda: M2M100ForConditionalGeneration(M2M100Config(**DROPOUT)),
+    "t5": lambda: T5ForConditionalGeneration(T5Config(**_T5)),
+    "mt5": lambda: MT5ForConditionalGeneration(MT5Config(**_T5)),
+    "whisper": lambda: WhisperForConditionalGeneration(WhisperConfig(**_WHISPER)),
+    "attncal_marian": lambda: tiny_model("marian", torch.float32),
+    "ssru": lambda: tiny_ssru().float(),
+}
+
+
+def base_and_batch(name: str, dtype: torch.dtype) -> tuple:
+    """Return a random model of a family, and a batch for it with links."""
+    torch.manual_seed(3)
+    model = BASES[name]().to(dtype).eval()
+    batch = guided_batch()
+    if name == "whisper":
+        batch = {"input_features": torch.randn(3, 4, 2 * _FRAMES, dtype=dtype), "labels": batch["labels"]}
+        batch["links"] = (torch.rand(*batch["labels"].shape, _FRAMES) < 0.3).float()
+    return model, batch
+
+
+def outputs_of(model, batch) -> list[torch.Tensor]:
+    """Return logits in evaluation and in training, and what greedy search, beams and sampling write."""
+    source = {name: tensor for name, tensor in batch.items() if name not in ("labels", "links")}
+    found = []
+    for training in (False, True):
+        model.train(training)
+        torch.manual_seed(5)
+        with torch.set_grad_enabled(training):  # torch has another kernel for T5's biases where they have a gradient
+            outputs = model(**batch if training and observer_of(model) else without_links(batch))
+        found.append(outputs.logits.detach())
+    model.eval()
+    generate = GenerationMixin.generate  # Whisper's own calls it with arguments that are deprecated
+    inner = model.get_base_model() if isinstance(model, PeftModel) else model
+    for options in ({}, {"use_cache": False}, {"num_beams": 3}, {"do_sample": True}):
+        torch.manual_seed(6)
+        found.append(generate(inner, **source, **options, max_new_tokens=6, min_new_tokens=3))
+    return found
+
+
+@pytest.mark.parametrize("name", BASES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_outputs_are_equal_to_the_bit(name, dtype):
+    base, batch = base_and_batch(name, dtype)
+    expected = outputs_of(base, batch)
+    model = get_peft_model(base, AttentionCalibrationConfig(**OBSERVER))
+    for parameter in parameters_of(model).values():
+        torch.nn.init.normal_(parameter, std=0.5)
+    assert all(map(torch.equal, outputs_of(model, batch), expected))
+    outputs = model(**without_links(batch), output_attention_details=True)
+    assert outputs.guided_attention.shape == batch["links"].shape
+    total = outputs.guided_attention.sum(dim=-1) + outputs.guided_null
+    assert_close(total, torch.ones_like(total), 1e-6)
+    if "attention_mask" in batch:
+        assert not outputs.guided_attention.transpose(1, 2)[batch["attention_mask"] == 0].any()
+    assert all(map(torch.equal, outputs_of(model.unload(), batch), expected))
+
+
+def slow_observer(model, batch) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the attention of the active observer by the loops of `reference.observed`."""
+    layer = next(layer for layer in adapter_layers(model) if layer.active_name is not None)
+    attention, observer = layer.get_base_layer(), layer.observer
+    own, states = slice(layer.head_dim, 2 * layer.head_dim), {}
+
+    def record(module, args, kwargs):
+        states["decoder"] = (args[0] if args else kwargs["hidden_states"]).detach()
+        states["encoder"] = kwargs["key_value_states"].detach()
+
+    handle = attention.register_forward_pre_hook(record, with_kwargs=True)
+    with torch.no_grad():
+        model.eval()(**without_links(batch))
+    handle.remove()
+    base = {}
+    for side in ("query", "key"):
+        projection = getattr(layer, f"{side[0]}_proj")
+        base[f"{side}_weight"] = projection.weight[own].detach()
+        bias = projection.bias
+        base[f"{side}_bias"] = torch.zeros(layer.head_dim).double() if bias is None else bias[own].detach()
+    change = {name: getattr(observer, name) for name in ("query_up", "query_down", "key_up", "key_down")}
+    change |= {"null_key": observer.null_key[0], "null_bias": observer.null_bias[0]}
+    real = batch.get("attention_mask", torch.ones(states["encoder"].shape[:2])).bool()
+    return reference.observed(states, base, change, layer.scaling, real)
+
+
+@pytest.mark.parametrize("name", ["marian", "t5", "whisper"])
+@pytest.mark.parametrize("shift", [False, True])
+def test_attention_loss_and_gradients_are_those_of_the_loops(name, shift):
+    base, batch = base_and_batch(name, torch.float64)
+    model = get_peft_model(base, AttentionCalibrationConfig(**OBSERVER, guided_shift=shift, guided_rank=2))
+    for parameter in parameters_of(model).values():
+        torch.nn.init.normal_(parameter, std=0.5)
+    learned = {n: p for n, p in model.named_parameters() if p.requires_grad}
+    assert learned.keys() == parameters_of(model).keys()
+    attention, null = slow_observer(model, batch)
+    outputs = model.eval()(**batch, output_attention_details=True)
+    assert_close(outputs.guided_attention, attention, 1e-12)
+    assert_close(outputs.guided_null, null, 1e-12)
+    loss = torch.zeros(()).double()
+    for row, labels in enumerate(batch["labels"]):
+        size = int((labels != -100).sum())
+        rows = token_rows(torch.cat([attention[row], null[row, :, None]], dim=-1)[:size], shift)
+        real = torch.ones(1, size).bool()
+        loss = loss + size * reference.guided(rows[None, :, :-1], rows[None, :, -1], batch["links"][row, None], real)
+    expected = loss / (batch["labels"] != -100).sum()
+    assert_close(outputs.guided_loss, expected.detach(), 1e-12)
+    gradients = dict(zip(learned, torch.autograd.grad(expected, list(learned.values())), strict=True))
+    outputs.loss.backward()
+    weight = 0.3  # `guided_weight`
+    assert_gradients_close({n: p.grad / weight for n, p in learned.items()}, gradients, 1e-11)
+
+
+@pytest.fixture(scope="module")
+def marian(tmp_path_factory):
+    return save_base(tmp_path_factory.mktemp("base"), "marian")
+
+
+def copied_batches(seed: int, number: int, vocabulary: int = 11) -> list[dict[str, torch.Tensor]]:
+    """Return batches of random sentences, each its own translation; the last word is linked to nothing."""
+    generator = torch.Generator().manual_seed(seed)
+    batches = []
+    for _ in range(number):
+        words = torch.stack([3 + torch.randperm(vocabulary - 3, generator=generator)[:6] for _ in range(4)])
+        ids = torch.cat([words, torch.full((4, 1), 2)], dim=1)
+        links = torch.eye(7).expand(4, 7, 7).clone()
+        links[:, 5:] = 0
+        batches.append({"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids, "links": links})
+    return batches
+
+
+def test_learned_from_states_without_a_change_of_the_model(tmp_path):
+    folder = save_base(tmp_path, "marian", torch.float32, d_model=32)
+    base = load_base(folder)
+    text, other = copied_batches(1, 60), copied_batches(2, 4)
+    expected, state = outputs_of(base, other[0]), {n: p.clone() for n, p in base.named_parameters()}
+    model, lesson = learn_observer(base, text, other, epochs=20, learning_rate=1e-2, adapter_name="links")
+    assert lesson.agreement > 0.5 > lesson.before + 0.2
+    assert f"layer {lesson.place.layer}, head {lesson.place.head}" in str(lesson)
+    assert all(map(torch.equal, outputs_of(model, other[0]), expected))
+    for name, parameter in model.get_base_model().named_parameters():
+        if ".attncal_" not in name:
+            assert_identical(parameter, state[name.replace(".base_layer", "")])
+    reading = read(model.get_base_model(), without_links(other[0]), attentions=False, observed=True)
+    rows = token_rows(reading.observed[0], lesson.place.shift)
+    assert (rows[:, :5].argmax(dim=-1) == torch.arange(5)).double().mean() > 0.4
+    nulls = token_rows(reading.observed[1].unsqueeze(-1), lesson.place.shift).squeeze(-1)
+    assert nulls[:, 5].mean() > nulls[:, :5].mean() + 0.2  # the word without a link
+
+    second, _ = learn_observer(model, text, other, places=[Place(0, 0, False)], epochs=1, adapter_name="second")
+    assert set(second.peft_config) == {"links", "second"}
+    assert observer_of(second).guided_layer == 0
+    second.set_adapter("links")
+    second.save_pretrained(tmp_path)
+    file = tmp_path / "links" / "adapter_model.safetensors"
+    assert json.loads((tmp_path / "links" / "adapter_config.json").read_text())["observe"] is True
+    assert file.stat().st_size < 12_000
+    loaded = PeftModel.from_pretrained(load_base(folder), tmp_path / "links").eval()
+    again = read(loaded.get_base_model(), without_links(other[0]), attentions=False, observed=True)
+    assert_identical(again.observed[0], reading.observed[0])
+
+
+def test_places_that_differ_by_noise_are_the_nearest(marian):
+    text, other = copied_batches(1, 2), copied_batches(2, 2)
+    place, share = nearest_head(load_base(marian).float(), other)
+    _, lesson = learn_observer(load_base(marian).float(), text, other, epochs=1, learning_rate=1e-9)
+    assert (lesson.place, lesson.before) == (place, share)
+
+
+def test_exported_with_the_code_it_needs(marian, tmp_path):
+    model = get_peft_model(load_base(marian), AttentionCalibrationConfig(**OBSERVER)).eval()
+    for parameter in parameters_of(model).values():
+        torch.nn.init.normal_(parameter, std=0.5)
+    batch = without_links(guided_batch())
+    expected = model(**batch, output_attention_details=True)
+    export_calibrated(model).save_pretrained(tmp_path)
+    assert (tmp_path / "observing.py").is_file()
+    full = AutoModelForSeq2SeqLM.from_pretrained(tmp_path).eval()
+    outputs = full(**batch, output_attention_details=True)
+    assert_close(outputs.logits, expected.logits, 1e-12)
+    assert_close(outputs.guided_attention, expected.guided_attention, 1e-12)
+    assert_close(outputs.guided_null, expected.guided_null, 1e-12)
+    assert observer_of(full).guided_head == 1
+    reading = read(full, batch, attentions=False, observed=True)
+    assert_close(reading.observed[0], expected.guided_attention, 1e-12)
+
+
+def test_an_exported_observer_of_a_recurrent_decoder():
+    base, batch = base_and_batch("ssru", torch.float64)
+    model = get_peft_model(base, AttentionCalibrationConfig(**OBSERVER)).eval()
+    expected = model(**without_links(batch), output_attention_details=True)
+    full = export_calibrated(model)
+    outputs = full(**without_links(batch), output_attention_details=True)
+    assert_close(outputs.guided_attention, expected.guided_attention, 1e-12)
+    full.train()(**batch).loss.backward()
+    assert full.get_decoder().layers[1].encoder_attn.observer.query_up.grad.abs().sum() > 0
+
+
+def test_masks_that_observe_learn_what_they_would_learn_in_place(marian):
+    """With gamma at 1 the annealed calibration leaves the output as it is: the second pass is the same."""
+    batch, found = without_links(guided_batch()), []
+    for observe in (False, True):
+        settings = {"calibration": "annealed", "annealing_steps": 1e12, "renormalize": True, "observe": observe}
+        model = get_peft_model(load_base(marian), AttentionCalibrationConfig(**settings)).train()
+        generator = torch.Generator().manual_seed(4)
+        for parameter in parameters_of(model).values():
+            parameter.data = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+        outputs = model(**batch, output_attention_details=True)
+        outputs.loss.backward()
+        grads = {n: p.grad for n, p in parameters_of(model).items() if p.grad is not None}
+        found.append((outputs, grads))
+    (in_place, expected), (beside, gradients) = found
+    assert_identical(beside.logits, load_base(marian)(**batch).logits)
+    assert_close(beside.mask_loss, in_place.mask_loss, 1e-9)
+    assert_close(beside.mask_mean, in_place.mask_mean, 1e-12)
+    assert len(beside.calibration_masks) == len(in_place.calibration_masks) == TINY["decoder_layers"]
+    assert_gradients_close(gradients, expected, 1e-9)
+
+
+def test_word_links_are_read_from_the_observer(tmp_path):
+    tokenizer = bpe_tokenizer()
+    torch.manual_seed(3)
+    base = MarianMTModel(MarianConfig(**TINY | {"vocab_size": len(tokenizer)})).eval()
+    pairs = ["the old house", "a green tree"], ["das alte Haus", "ein grüner Baum"]
+    model = get_peft_model(base, AttentionCalibrationConfig(**OBSERVER, guided_shift=False)).get_base_model()
+    settings = Seq2SeqAttention.default_of(model)
+    assert (settings.weights, settings.shift, settings.layer) == ("observer", False, 0)
+    stock = Seq2SeqAttention(layer=1, heads=(1,), shift=False)
+    weights, expected = seq2seq_weights(model, tokenizer, *pairs), seq2seq_weights(model, tokenizer, *pairs, stock)
+    for found, head in zip(weights, expected, strict=True):  # a fresh observer is its head beside NULL
+        assert_close(found / found.sum(dim=-1, keepdim=True), head / head.sum(dim=-1, keepdim=True), 1e-5)
+
+
+def test_beside_a_lora_and_replaced_by_an_adapter_in_place(marian):
+    model, batch = load_base(marian), guided_batch()
+    model.add_adapter(AttentionCalibrationConfig(**OBSERVER), "observer")
+    model.add_adapter(LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False), "lora")
+    model.set_adapter("lora")
+    expected = model(**without_links(batch)).logits
+    model.set_adapter(["observer", "lora"])
+    outputs = model(**batch, output_attention_details=True)
+    assert_identical(outputs.logits, expected)
+    assert outputs.guided_attention is not None
+    model.add_adapter(AttentionCalibrationConfig(calibration="gated"), "gated")
+    model.set_adapter("gated")
+    assert model(**without_links(batch), output_attention_details=True).guided_attention is None
+
+
+# ---- what is refused ----
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"output_gate": True}, "`observe` needs `output_gate=False`"),
+        ({"guided": False, "calibration": "gated"}, "`guided=True` for `leaky`"),
+        ({"observe": "yes"}, "`observe` must be True or False, got 'yes'"),
+        ({"guided_rank": 5}, "`guided_rank` must be at most d_k, 4, got 5"),
+    ],
+    ids=str,
+)
+def test_settings(marian, settings, message):
+    with pytest.raises(ValueError, match=message):
+        get_peft_model(load_base(marian), AttentionCalibrationConfig(**OBSERVER | settings))
+
+
+def test_t5_is_observed_only():
+    model, _ = base_and_batch("t5", torch.float32)
+    for settings in (
+        {"calibration": "gated"},
+        OBSERVER | {"calibration": "gated"},
+        {"guided": True, "calibration": None},
+    ):
+        with pytest.raises(ValueError, match=r"T5 and mT5 with `observe=True` and `calibration=None`"):
+            get_peft_model(model, AttentionCalibrationConfig(**settings))
+
+
+def test_a_model_with_an_observer_keeps_the_rest_off():
+    with pytest.raises(StrictDataclassClassValidationError, match=r"`observe` needs `guided=True`"):
+        tiny_model("marian", observe=True)
+
+
+def test_text_without_links_and_models_without_observer(marian):
+    batches = [batch | {"links": torch.zeros_like(batch["links"])} for batch in copied_batches(1, 1)]
+    with pytest.raises(ValueError, match=r"`links` must link at least one token"):
+        learn_observer(load_base(marian).float(), batches, batches)
+    with pytest.raises(ValueError, match=r"needs a model or an active adapter with `observe`"):
+        read(load_base(marian), without_links(guided_batch()), observed=True)
+
+
+def test_loss_of_observers_is_that_of_guided_heads():
+    """NULL takes tokens without links; rows belong to the step that reads or predicts."""
+    torch.manual_seed(1)
+    weights = torch.rand(1, 3, 4).double().softmax(dim=-1) / 2
+    null, links = 1 - weights.sum(dim=-1), torch.tensor([[[1, 0, 0, 1], [0, 0, 0, 0], [0, 1, 0, 0]]])
+    loss = guided_attention_loss(weights, null, links, torch.ones(1, 3).long(), shift=True)
+    expected = -(weights[0, 1, 0].log() + weights[0, 1, 3].log()) / 2 - null[0, 2].log() - weights[0, 2, 1].log()
+    assert_close(loss, expected, 1e-12)
