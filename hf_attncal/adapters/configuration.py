@@ -56,10 +56,10 @@ class AttentionCalibrationConfig(PeftConfig):
             for calibration.
         guided: True if one head learns links between source and target tokens, which training takes as `links`. Its
             queries and keys get a low-rank change, initially 0.
-        observe: True for an observer, which the model does not use: its outputs equal those of the base model to the
-            bit. With `guided`, attention of its own beside that head learns the links, with a NULL of its own if
-            `leaky`; `output_attention_details=True` returns it as `guided_attention` and `guided_null`. With
-            `calibration`, masks learn what each prediction depends on.
+        observe: True for an observer, which the model does not use: its outputs are equal to the bit. With `guided`,
+            attention beside that head learns the links, with a NULL of its own if `leaky`. It is returned as
+            `guided_attention` and `guided_null` (`output_attention_details=True`). With `calibration`, masks learn
+            what each prediction depends on.
         guided_layer: decoder layer of the guided head. Default: `None`, the second last.
         guided_head: number of the guided head, from 0.
         guided_rank: rank of the change, from 1 to d_k. Default: `None`, 16 or d_k if that is less.

@@ -6,7 +6,7 @@ is active, and the stock attention otherwise.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -34,7 +34,7 @@ _T5_NAMES |= dict(embed_dim="d_model", num_heads="n_heads", head_dim="key_value_
 
 
 class HeadChangeInPlace(HeadChange):
-    """Low-rank change of the queries and keys of one head among those of all heads, initially 0.
+    """Low-rank change of the queries and keys of one head, in the projections of all heads, initially 0.
 
     Args:
         embed_dim: d_model.
@@ -58,17 +58,18 @@ class HeadChangeInPlace(HeadChange):
         return nn.functional.pad(change, (0, 0, *self._around))
 
 
-def _attention_attribute(name: str) -> property:
-    def attribute(layer) -> Any:
-        attention = layer.get_base_layer()
-        return getattr(attention, name if hasattr(attention, name) else _T5_NAMES[name])
+def _read(layer: "AdapterLayer", name: str) -> Any:
+    attention = layer.get_base_layer()
+    return getattr(attention, name if hasattr(attention, name) else _T5_NAMES[name])
 
-    return property(attribute, doc=f"`{name}` of the attention.")
+
+def _attention_attribute(name: str) -> property:
+    return property(lambda layer: _read(layer, name), doc=f"`{name}` of the attention.")
 
 
 def _projection(name: str, side: str) -> property:
     return property(
-        lambda layer: layer.changed(side, _attention_attribute(name).fget(layer)),
+        lambda layer: layer.changed(side, _read(layer, name)),
         doc=f"`{name}` of the attention, with the change of the {side}.",
     )
 
@@ -270,9 +271,10 @@ def cross_attentions(model: nn.Module) -> dict[int, tuple[str, Any]]:
 
 
 def observable_attentions(model: nn.Module) -> dict[int, tuple[str, Any]]:
-    """Return the `cross_attentions`, or those of T5, which has position biases in its self-attention only."""
+    """Return the `cross_attentions`, or the ones of T5, which have no position biases."""
     names = [_T5_NAMES.get(name, name) for name in _BART_ATTRIBUTES]
-    layers = ([getattr(part, "EncDecAttention", None) for part in block.layer] for block in _layers(model, "block"))
+    blocks: Iterable[Any] = _layers(model, "block")
+    layers = ([getattr(part, "EncDecAttention", None) for part in block.layer] for block in blocks)
     attentions = {n: a for n, parts in enumerate(layers) for a in parts if all(hasattr(a, name) for name in names)}
     return _named(model, attentions) or cross_attentions(model)
 

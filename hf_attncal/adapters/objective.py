@@ -36,7 +36,8 @@ class ObjectiveContext(AttentionContext):
         as_tuple: bool,
     ):
         targets = None if labels is None else labels != IGNORE_INDEX
-        place = (settings.guided_layer, settings.guided_head) if settings.guided else None
+        layer = settings.guided_layer if settings.guided else None
+        place = None if layer is None else (layer, settings.guided_head)
         super().__init__(
             target_mask=targets if settings.calibration is not None else None,
             record_details=record_details,

@@ -104,7 +104,7 @@ class _Recorded(Sequence[_Batch]):
     def __len__(self) -> int:
         return self.size
 
-    def __getitem__(self, index: Any) -> _Batch:
+    def __getitem__(self, index: Any) -> Any:
         if not 0 <= index < self.size:
             raise IndexError(index)
         return _Batch(**torch.load(self.folder / str(index), mmap=True))
@@ -148,8 +148,8 @@ def learn_observer(
     with TemporaryDirectory(prefix="attncal-observer-") as folder, torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(seed)
         text = _Recorded(model, batches, Path(folder) / "text")
-        other = _Recorded(model, held_out, Path(folder) / "held_out")
-        ranked = list(rank_heads(layers, other))
+        unread = _Recorded(model, held_out, Path(folder) / "held_out")
+        ranked = list(rank_heads(layers, unread))
         if places is None:
             nearest, candidates = ranked[0], ranked[:_CANDIDATES]
             places = list(dict.fromkeys([*candidates, nearest._replace(shift=not nearest.shift)]))
@@ -158,10 +158,10 @@ def learn_observer(
             trials = {
                 place: _taught(layers[place.layer], place, text, _TRIAL_EPOCHS, learning_rate) for place in places
             }
-            best = _chosen({place: _hits(layers[place.layer], place, other, trials[place]) for place in places})
+            best = _chosen({place: _hits(layers[place.layer], place, unread, trials[place]) for place in places})
         observer = _taught(layers[best.layer], best, text, epochs, learning_rate)
-        shares = (float(_hits(layers[best.layer], best, other, o).double().mean()) for o in (observer, None))
-        lesson = Lesson(best, *shares, time.process_time() - start)
+        after, before = (float(_hits(layers[best.layer], best, unread, o).double().mean()) for o in (observer, None))
+        lesson = Lesson(best, after, before, time.process_time() - start)
     config = AttentionCalibrationConfig(
         observe=True,
         calibration=None,
@@ -170,7 +170,7 @@ def learn_observer(
         guided_layer=best.layer,
         guided_head=best.head,
         guided_shift=best.shift,
-        guided_rank=len(observer.query_down),
+        guided_rank=observer.rank,
     )
     with peft_uses_old_names():
         if isinstance(model, PeftModel):
@@ -222,7 +222,7 @@ def _states(model: Any, batches: Iterable[Mapping[str, Tensor]]) -> Iterator[_Ba
     def record(number: int):
         def hook(attention: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
             states[number] = args[0] if args else kwargs["hidden_states"]
-            encoded[:] = [kwargs.get("key_value_states", kwargs.get("encoder_hidden_states"))]
+            encoded[:] = [kwargs["key_value_states" if "key_value_states" in kwargs else "encoder_hidden_states"]]
 
         return hook
 
@@ -233,7 +233,8 @@ def _states(model: Any, batches: Iterable[Mapping[str, Tensor]]) -> Iterator[_Ba
     try:
         for batch in batches:
             inputs = {name: tensor.to(model.device) for name, tensor in batch.items() if torch.is_tensor(tensor)}
-            labels, links, mask = inputs.pop("labels"), inputs.pop("links").bool(), inputs.get("attention_mask")
+            labels, links = inputs.pop("labels"), inputs.pop("links").bool()
+            mask: Any = inputs.get("attention_mask")
             inputs.setdefault("decoder_input_ids", shift_labels(model, labels))
             model.base_model(**inputs, use_cache=False)
             is_padded = mask is not None and mask.shape[1] == encoded[0].shape[1] and not mask.all()
@@ -248,7 +249,7 @@ def _states(model: Any, batches: Iterable[Mapping[str, Tensor]]) -> Iterator[_Ba
 def _attention(
     layer: AdapterLayer, place: Place, batch: _Batch, observer: HeadObserver
 ) -> tuple[Tensor, Tensor | None]:
-    """Return the observer's weights, (B, T, S), and those of NULL, (B, T); without a change those of the head."""
+    """Return the observer's weights, (B, T, S), and its weight of NULL, (B, T)."""
     own = slice(place.head * layer.head_dim, (place.head + 1) * layer.head_dim)
     states = batch.decoder[place.layer], batch.encoder
     query, key = (
@@ -259,7 +260,7 @@ def _attention(
 
 
 def _fresh(layer: AdapterLayer, null: bool) -> HeadObserver:
-    """Return an observer whose attention is that of the head."""
+    """Return an observer that attends as the head does."""
     weight = layer.q_proj.weight
     observer = HeadObserver(layer.embed_dim, layer.head_dim, min(_RANK, layer.head_dim), null=null)
     observer.init_parameters()
@@ -288,9 +289,9 @@ def _taught(
     layer: AdapterLayer, place: Place, text: Sequence[_Batch], epochs: int, learning_rate: float
 ) -> HeadObserver:
     """Return an observer that learned the links of the text."""
-    observer = _fresh(layer, null=True)
+    observer: Any = _fresh(layer, null=True)
     with torch.no_grad():  # NULL begins with little weight, whatever the scale of the scores
-        _, null = _attention(layer, place, text[0], observer)
+        null: Any = _attention(layer, place, text[0], observer)[1]
         observer.null_bias += torch.logit(torch.tensor(_NULL_SHARE)) - torch.logit(null, eps=1e-6).mean()
     optimizer = torch.optim.Adam(observer.parameters(), lr=learning_rate)
     steps = epochs * len(text)

@@ -262,7 +262,7 @@ def read_weights(
         observed=weights == "observer",
     ):
         if weights in _ONE_HEAD:
-            one = reading.uam if reading.observed is None else reading.observed[0]
+            one: Any = reading.uam if reading.observed is None else reading.observed[0]
             yield pairs, (one.unsqueeze(1),), reading
         else:
             yield pairs, reading.attentions if weights == "attention" else reading.contributions, reading

@@ -67,8 +67,8 @@ class Reading:
             requested.
         predicted: boolean (batch, steps), True if the model would also predict the target token. None if not
             requested.
-        observed: weights of an observer, (batch, steps, source), and those of NULL, (batch, steps), if it has one.
-            None if not requested.
+        observed: weights of an observer, (batch, steps, source), and its weight of NULL, (batch, steps), if any. None
+            if not requested.
     """
 
     source_mask: Tensor
@@ -178,7 +178,7 @@ def read(
     # If one of our attentions has an adapter, only the adapter reports.
     layer_numbers = [m.layer_idx for m in [m for m in parts if hasattr(m, "active_name")] or parts]
     # Details need the model with its head. Otherwise the output layer, which costs more than a layer, is skipped.
-    extras = {"output_attention_details": True} if layer_numbers else {}
+    extras: dict[str, Any] = {"output_attention_details": True} if layer_numbers else {}
     extras |= {"output_uam_probabilities": True} if uam else {}
     reader = model if extras or predictions else model.base_model
     context = AttentionContext(guided=observed_place(model)) if observed else None
@@ -343,8 +343,8 @@ def check_uam(config: PretrainedConfig) -> None:
 
 
 def observer_of(model) -> Any:
-    """Return the settings of a model's observer, or of that of its active adapter; None without one."""
-    settings = (getattr(module, "switches", None) for module in model.modules())  # one class in an adapter or a model
+    """Return the settings of the observer in a model or in its active adapter; None without one."""
+    settings: Iterable[Any] = (getattr(module, "switches", None) for module in model.modules())
     return next((s for s in settings if getattr(s, "observe", False) and s.guided), None)
 
 
@@ -354,7 +354,7 @@ def observed_place(model) -> tuple[int, int]:
     Raises:
         ValueError: the model has no observer.
     """
-    settings = observer_of(model)
+    settings: Any = observer_of(model)
     if settings is None:
         raise ValueError("`weights='observer'` needs a model or an active adapter with `observe`, got one without.")
     return guided_place(settings, *decoder_size(model.config))

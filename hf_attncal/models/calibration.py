@@ -348,5 +348,5 @@ def init_part(part: nn.Module, switches, d_model: int, init_std: float) -> None:
     elif isinstance(part, NullToken):
         std = d_model**-0.5 if switches.null_key_std is None else switches.null_key_std
         part.init_parameters(std, switches.null_bias)
-    elif hasattr(part, "init_parameters"):
-        part.init_parameters()
+    elif initialise := getattr(part, "init_parameters", None):
+        initialise()

@@ -175,7 +175,7 @@ class CrossAttentionMixin(nn.Module):
         return switches.calibration is None and not self._is_leaky() and not switches.gumbel
 
     def _is_leaky(self) -> bool:
-        """Return True if the output has a share of NULL; that of an observer has none."""
+        """Return True if NULL takes a share of the output, which an observer does not change."""
         return self.switches.leaky and not self.switches.observe
 
     def _split_heads(self, states: Tensor) -> Tensor:
@@ -324,7 +324,7 @@ class CrossAttentionMixin(nn.Module):
         attention_mask: Tensor | None,
         context: AttentionContext,
     ) -> tuple[Tensor, Tensor | None]:
-        """Compute and record the weights without dropout; -> (B, H, T, S), and those of NULL (B, H, T), if any."""
+        """Compute and record the weights without dropout; -> (B, H, T, S), and of NULL (B, H, T), if any."""
         switches, leaky = self.switches, self._is_leaky()
         real = real_source_tokens(attention_mask)
         scores = self._scores(query, key, real)
@@ -403,7 +403,7 @@ class CrossAttentionMixin(nn.Module):
         attention_mask: Tensor | None,
         context: AttentionContext,
     ) -> None:
-        """Record what an observer attends to; nothing is fed back, and the states get no gradient.
+        """Record the attention of an observer; nothing is fed back, and the states get no gradient.
 
         Args:
             hidden_states: inputs of the attention, (B, T, d_model).

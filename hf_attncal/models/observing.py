@@ -36,6 +36,7 @@ class HeadChange(nn.Module):
 
     def __init__(self, embed_dim: int, head_dim: int, rank: int):
         super().__init__()
+        self.rank, self._std = rank, embed_dim**-0.5
         for side in ("query", "key"):
             setattr(self, f"{side}_down", nn.Parameter(torch.empty(rank, embed_dim)))
             setattr(self, f"{side}_up", nn.Parameter(torch.empty(head_dim, rank)))
@@ -43,8 +44,7 @@ class HeadChange(nn.Module):
     def init_parameters(self) -> None:
         """Initialise D from a normal distribution and U to 0."""
         for side in ("query", "key"):
-            down = getattr(self, f"{side}_down")
-            init.normal_(down, std=down.shape[1] ** -0.5)
+            init.normal_(getattr(self, f"{side}_down"), std=self._std)
             init.zeros_(getattr(self, f"{side}_up"))
 
     def forward(self, side: str, states: Tensor) -> Tensor:
@@ -73,7 +73,7 @@ class HeadObserver(HeadChange):
         """Initialise the change, and NULL with little weight."""
         super().init_parameters()
         if self.null_key is not None and self.null_bias is not None:
-            init.normal_(self.null_key, std=self.query_down.shape[1] ** -0.5)
+            init.normal_(self.null_key, std=self._std)
             init.constant_(self.null_bias, _NULL_BIAS)
 
     def attend(
