@@ -32,7 +32,7 @@ _NULL_SHARE = 0.01  # weight of NULL before it learns
 _NOISE = 2.0  # standard errors by which another head must be better than the nearest one
 
 
-class Place(NamedTuple):
+class HeadPlace(NamedTuple):
     """Head of a cross-attention, and the step of a target token: the one that reads it (`shift`), or predicts it."""
 
     layer: int
@@ -55,7 +55,7 @@ class Lesson:
         seconds: CPU seconds of recording and learning.
     """
 
-    place: Place
+    place: HeadPlace
     agreement: float
     before: float
     seconds: float
@@ -115,7 +115,7 @@ def learn_observer(
     batches: Iterable[Mapping[str, Tensor]],
     held_out: Iterable[Mapping[str, Tensor]],
     *,
-    places: Sequence[Place] | None = None,
+    places: Sequence[HeadPlace] | None = None,
     epochs: int = 15,
     learning_rate: float = 2e-3,
     adapter_name: str = "default",
@@ -183,7 +183,7 @@ def learn_observer(
     return model.eval(), lesson
 
 
-def nearest_head(model: nn.Module, batches: Iterable[Mapping[str, Tensor]]) -> tuple[Place, float]:
+def nearest_head(model: nn.Module, batches: Iterable[Mapping[str, Tensor]]) -> tuple[HeadPlace, float]:
     """Find the head whose attention agrees most with the links, which has the least to learn.
 
     Args:
@@ -202,10 +202,10 @@ def nearest_head(model: nn.Module, batches: Iterable[Mapping[str, Tensor]]) -> t
         return best, float(_hits(layers[best.layer], best, text).double().mean())
 
 
-def rank_heads(layers: Mapping[int, AdapterLayer], text: Sequence[_Batch]) -> list[Place]:
+def rank_heads(layers: Mapping[int, AdapterLayer], text: Sequence[_Batch]) -> list[HeadPlace]:
     """Return all heads, each at its better step, in the order of their agreement with the links."""
     shares = {
-        Place(number, head, shift): float(_hits(layer, Place(number, head, shift), text).double().mean())
+        HeadPlace(number, head, shift): float(_hits(layer, HeadPlace(number, head, shift), text).double().mean())
         for number, layer in layers.items()
         for head in range(layer.num_heads)
         for shift in (False, True)
@@ -247,7 +247,7 @@ def _states(model: Any, batches: Iterable[Mapping[str, Tensor]]) -> Iterator[_Ba
 
 
 def _attention(
-    layer: AdapterLayer, place: Place, batch: _Batch, observer: HeadObserver
+    layer: AdapterLayer, place: HeadPlace, batch: _Batch, observer: HeadObserver
 ) -> tuple[Tensor, Tensor | None]:
     """Return the observer's weights, (B, T, S), and its weight of NULL, (B, T)."""
     own = slice(place.head * layer.head_dim, (place.head + 1) * layer.head_dim)
@@ -267,7 +267,9 @@ def _fresh(layer: AdapterLayer, null: bool) -> HeadObserver:
     return observer.to(weight.device, torch.float32)
 
 
-def _hits(layer: AdapterLayer, place: Place, text: Sequence[_Batch], observer: HeadObserver | None = None) -> Tensor:
+def _hits(
+    layer: AdapterLayer, place: HeadPlace, text: Sequence[_Batch], observer: HeadObserver | None = None
+) -> Tensor:
     """Return for each linked target token whether its best source token is linked."""
     observer, hits = observer or _fresh(layer, null=False), []
     for batch in text:
@@ -277,7 +279,7 @@ def _hits(layer: AdapterLayer, place: Place, text: Sequence[_Batch], observer: H
     return torch.cat(hits)
 
 
-def _chosen(hits: Mapping[Place, Tensor]) -> Place:
+def _chosen(hits: Mapping[HeadPlace, Tensor]) -> HeadPlace:
     """Return the place with the most hits; the first one unless another is better by more than noise."""
     first, best = next(iter(hits)), max(hits, key=lambda place: int(hits[place].sum()))
     differences = hits[best].double() - hits[first].double()
@@ -286,7 +288,7 @@ def _chosen(hits: Mapping[Place, Tensor]) -> Place:
 
 @torch.enable_grad()
 def _taught(
-    layer: AdapterLayer, place: Place, text: Sequence[_Batch], epochs: int, learning_rate: float
+    layer: AdapterLayer, place: HeadPlace, text: Sequence[_Batch], epochs: int, learning_rate: float
 ) -> HeadObserver:
     """Return an observer that learned the links of the text."""
     observer: Any = _fresh(layer, null=True)

@@ -1,7 +1,6 @@
 """Train the statistical aligner on a tokenised text, and derive the links and heads of guided alignment from it."""
 
 import time
-from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from hf_attncal.data.linked_pairs import Gold
 from hf_attncal.data.rows import Rows
 from hf_attncal.data.words import special_numbers
-from hf_attncal.inference.reading import read
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
-from hf_attncal.models.functional import token_rows
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel
 from hf_attncal.training.folder import Run, in_first_process
 from hf_attncal.training.progress import duration
@@ -241,39 +238,4 @@ def guided_head_on_gold(
     return settings, scores
 
 
-def nearest_head(model, batches: Iterable[Mapping[str, Tensor]]) -> tuple[Seq2SeqAttention, float]:
-    """Find the head whose attention agrees most with the links, which has the least to learn.
-
-    Args:
-        model: Translation model.
-        batches: Batches of `LinkCollator`: `input_ids`, `attention_mask`, `labels`, and `links` (batch, target,
-            source).
-
-    Returns:
-        Layer, head and step, and its accuracy: the share of linked target tokens whose best source token is linked.
-
-    Raises:
-        ValueError: a text without links; see also `read`.
-    """
-    hits: dict[tuple[int, bool], Tensor] = {}
-    linked = 0
-    for batch in batches:
-        links = batch["links"].bool()
-        reading = read(model, {name: tensor for name, tensor in batch.items() if name != "links"})
-        linked += int(links.any(dim=-1).sum())
-        for layer, weights in enumerate(reading.attentions):
-            if weights is None:
-                continue
-            for shift in (False, True):
-                best = token_rows(weights.cpu(), shift).argmax(dim=-1, keepdim=True)  # (B, heads, T, 1)
-                right = links.unsqueeze(1).expand(-1, best.shape[1], -1, -1).gather(-1, best)
-                hits[layer, shift] = hits.get((layer, shift), 0) + right.sum(dim=(0, 2, 3))
-    if not linked:
-        raise ValueError("`links` must link at least one token of the text, got none. Check the links.")
-    (layer, shift), by_head = max(hits.items(), key=lambda item: int(item[1].max()))
-    return Seq2SeqAttention(layer, (int(by_head.argmax()),), shift), int(by_head.max()) / linked
-
-
-LINKERS.update(
-    with_counted_links=with_counted_links, guided_head_on_gold=guided_head_on_gold, nearest_head=nearest_head
-)
+LINKERS.update(with_counted_links=with_counted_links, guided_head_on_gold=guided_head_on_gold)

@@ -51,8 +51,8 @@ class AttnCalSeq2SeqLMOutput(Seq2SeqLMOutput):
         mask_penalty: size of the perturbation (eq. 5), before alpha, if the second decoder pass ran.
         mask_mean: mean of `m` over layers, heads, real target steps and real source tokens; with labels.
         gate_mean: mean of the gate `g` (eq. 12) over layers, heads and real target steps; with labels.
-        mass_mean, attended_mask_mean, divergence_mean, divergence_normalized_mean: means of the changes that calibration
-            makes to rows of attention (see `calibration_extent`) over layers, heads and real target steps; with labels.
+        mass_mean, attended_mask_mean, divergence_mean, divergence_normalized_mean: means of what calibration changes
+            in rows of attention (see `calibration_extent`) over layers, heads and real target steps; with labels.
         uncalibrated_cross_attentions: `a` of every layer, (batch, heads, target, source); without the NULL column.
             This and the next three are tuples over layers, returned with `output_attention_details=True` by models
             that have them.

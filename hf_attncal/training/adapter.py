@@ -23,6 +23,7 @@ from hf_attncal.adapters.configuration import AttentionCalibrationConfig
 from hf_attncal.adapters.export import export_calibrated
 from hf_attncal.adapters.layers import cross_attentions
 from hf_attncal.adapters.null_mass import set_null_mass
+from hf_attncal.adapters.observing import nearest_head
 from hf_attncal.data.collators import LinkCollator
 from hf_attncal.data.languages import target_code
 from hf_attncal.families import FAMILIES, backbones, stock_type
@@ -39,7 +40,7 @@ from .presets import adapter_defaults, anneal, sections_of
 from .sections import Kernel, check_section, hints_of, merge_settings, naming
 from .seq2seq import TRAINING_DEFAULTS, BleuConfig, Seq2SeqJob, check_guide, copy_search_settings
 from .settings import Settings
-from .text import LINKS_OF_SPLITS, DataConfig, linker
+from .text import LINKS_OF_SPLITS, DataConfig
 
 ADAPTER_METHODS = {"attncal": AttentionCalibrationConfig, "lora": LoraConfig, "full": None}
 TASK = TaskType.SEQ_2_SEQ_LM
@@ -198,14 +199,10 @@ class AdapterJob(Seq2SeqJob):
             ["input_ids", "labels", "links"]
         )
         batches = (collator(list(rows.select(range(n, min(n + 16, len(rows)))))) for n in range(0, len(rows), 16))
-        head, share = linker("nearest_head")(model, batches)
+        place, share = nearest_head(model, batches)
         if self.run.args.process_index == 0:
-            step = "reads" if head.shift else "predicts"
-            print(
-                f"Guided head: layer {head.layer}, head {head.heads[0]} (counted from 0), at the step that {step} a "
-                f"token. It is nearest to the links: right for {share:.1%} of the linked tokens."
-            )
-        return {"guided_layer": head.layer, "guided_head": head.heads[0], "guided_shift": head.shift}
+            print(f"Guided head: {place}. It is nearest to the links: right for {share:.1%} of the linked tokens.")
+        return {"guided_layer": place.layer, "guided_head": place.head, "guided_shift": place.shift}
 
     def build(self, config, args):
         trainer, text = super().build(config, args), self.tokenized["train"]

@@ -42,7 +42,7 @@ from transformers import (
 )
 
 from hf_attncal.adapters import AttentionCalibrationConfig, adapter_layers, export_calibrated
-from hf_attncal.adapters.observing import Place, learn_observer, nearest_head
+from hf_attncal.adapters.observing import HeadPlace, learn_observer, nearest_head
 from hf_attncal.alignment.seq2seq import Seq2SeqAttention, seq2seq_weights
 from hf_attncal.inference.reading import observer_of, read
 from hf_attncal.models.functional import token_rows
@@ -206,7 +206,7 @@ def test_learned_from_states_without_a_change_of_the_model(tmp_path):
     nulls = token_rows(reading.observed[1].unsqueeze(-1), lesson.place.shift).squeeze(-1)
     assert nulls[:, 5].mean() > nulls[:, :5].mean() + 0.2  # the word without a link
 
-    second, _ = learn_observer(model, text, other, places=[Place(0, 0, False)], epochs=1, adapter_name="second")
+    second, _ = learn_observer(model, text, other, places=[HeadPlace(0, 0, False)], epochs=1, adapter_name="second")
     assert set(second.peft_config) == {"links", "second"}
     assert observer_of(second).guided_layer == 0
     second.set_adapter("links")

@@ -13,8 +13,9 @@ from runs import write_corpus
 from transformers import AutoTokenizer, DataCollatorForSeq2Seq
 
 from hf_attncal import WordAligner
+from hf_attncal.adapters.observing import nearest_head
 from hf_attncal.alignment import Seq2SeqAttention
-from hf_attncal.alignment.counting import guided_head_on_gold, nearest_head, with_counted_links
+from hf_attncal.alignment.counting import guided_head_on_gold, with_counted_links
 from hf_attncal.alignment.gold import score_aligner, tune_threshold
 from hf_attncal.data.collators import LinkCollator
 from hf_attncal.data.corpora import tokenize_pairs
@@ -161,10 +162,7 @@ def test_an_adapter_without_a_place_takes_the_head_that_is_nearest(corpus, base,
     for layer, head, shift in ((1, 0, True), (0, 1, False)):
         best = token_rows(weights[layer][:, head], shift).argmax(dim=-1)
         links = torch.nn.functional.one_hot(best, batch["input_ids"].shape[1])
-        assert nearest_head(model, [plain | {"links": links}]) == (
-            Seq2SeqAttention(layer, (head,), shift),
-            1,
-        )
+        assert nearest_head(model, [plain | {"links": links}]) == ((layer, head, shift), 1)
     with pytest.raises(ValueError, match="must link at least one token of the text"):
         nearest_head(model, [batch])
     sections = {"adapter": {"guided": True, "calibration": None}, "model": {"checkpoint": str(base)}}
