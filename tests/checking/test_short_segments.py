@@ -64,8 +64,8 @@ def side(text, raw=""):
 
 
 def found(checker, pairs):
-    return short_findings(checker, [tuple(side(*([text] if isinstance(text, str) else text)) for text in pair)
-                                    for pair in pairs])  # fmt: skip
+    sides = (tuple(side(*([text] if isinstance(text, str) else text)) for text in pair) for pair in pairs)
+    return short_findings(checker, dict(enumerate(sides)))
 
 
 def test_right_short_segments_have_no_finding(checker):
@@ -132,10 +132,10 @@ def test_a_lost_mark_is_found_unless_the_text_often_loses_it(checker, pair, kind
 
 def test_a_copied_plural_form_is_found_beside_translated_ones(checker):
     def forms(*pairs):
-        return [
-            tuple(SegmentSide("x.po", (Segment(text, "entry", 1, key=f"msgstr[{number}]"),)) for text in pair)
+        return {
+            number: tuple(SegmentSide("x.po", (Segment(text, "entry", 1, key=f"msgstr[{number}]"),)) for text in pair)
             for number, pair in enumerate(pairs)
-        ]
+        }
 
     (one,) = short_findings(checker, forms(("%d line", "%d line"), ("%d lines", "%d Zeilen")))
     assert (one.unit, one.kind) == (0, "untranslated")

@@ -38,7 +38,7 @@ from .findings import (
 )
 from .pairing import Bead, belong_together, have_same_times, pair_by_key, pair_by_time, pair_segments
 from .segments import CODE, Document, Segment
-from .short_segments import ShortFinding, is_short, sentence_findings, short_findings
+from .short_segments import is_short, sentence_findings, short_findings
 
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _FEWEST_MARKED = {"omission": 2, "addition": 3}  # words
@@ -213,10 +213,10 @@ def check_documents(
     verdicts = checker.verdicts(judged, shared=SharedTargets([pair for pair in pairs if all(pair)]), alarms=alarms)
     LOG.info("%s.", alarms)
     by_unit = dict(zip(checked, verdicts, strict=True))
-    short: dict[int, list[ShortFinding]] = defaultdict(list)
-    sides = [units[number][:2] for number in checked]
+    sides = {number: units[number][:2] for number in checked}
+    by_document: dict[int, list[DocumentFinding]] = defaultdict(list)
     for finding in (*short_findings(checker, sides), *sentence_findings(sides, alarms)):
-        short[checked[finding.unit]].append(finding)
+        by_document[finding.unit].append(finding)
     findings: list[DocumentFinding] = []
     for number, unit in enumerate(units):
         if not all(side.segments for side in unit[:2]):
@@ -235,10 +235,7 @@ def check_documents(
             by_unit[number] = verdict = verdict.by_rules()
         of_unit = list(document_findings(verdict, *unit[:2], number))
         kinds = {finding.kind for finding in of_unit}
-        for _, kind, reason, probability in short[number]:
-            if kind not in kinds:
-                places = unit.source.place(), unit.target.place()
-                of_unit.append(DocumentFinding(kind, reason, probability, *places, unit.target.segments[0], number))
+        of_unit += [finding for finding in by_document[number] if finding.kind not in kinds]
         findings += of_unit
     numbered = tuple(
         replace(verdict, line=(units[number].target.segments or units[number].source.segments)[0].line)

@@ -12,9 +12,8 @@ The constants come from catalogues of software in German, French and Spanish wit
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import groupby
-from typing import NamedTuple
 
 import numpy as np
 
@@ -24,7 +23,7 @@ from ..alarms import TextAlarms
 from ..checker import Checker
 from ..evidence import Both
 from ..logistic import log_odds, sigmoid
-from .findings import SegmentSide
+from .findings import DocumentFinding, SegmentSide
 from .pairing import EncoderSimilarity, LexicalSimilarity, similarities
 
 _MOST_WORDS, _WINDOW = 4, 1000  # words of a segment, and segments that are compared
@@ -46,20 +45,7 @@ _IDENTIFIER = re.compile(r"(?<!\w)[a-z]+_\w+")
 _AROUND = " \t\u00a0\u202f\"'”“’‘»«›‹)]）}」』"
 
 
-class ShortFinding(NamedTuple):
-    """Finding on a short segment.
-
-    Args:
-        unit: Number of its unit, from 0.
-        kind: One of `findings.FINDING_KINDS`.
-        reason: Description in words.
-        probability: Probability that it is an error.
-    """
-
-    unit: int
-    kind: str
-    reason: str
-    probability: float
+Units = Mapping[int, Both[SegmentSide]]  # number of each unit -> its sides
 
 
 def is_short(source: str) -> bool:
@@ -68,15 +54,21 @@ def is_short(source: str) -> bool:
     return 1 <= sum(any(map(str.isalpha, word)) for word in words) <= _MOST_WORDS
 
 
-def sentence_findings(units: Sequence[Both[SegmentSide]], alarms: TextAlarms) -> Iterator[ShortFinding]:
+def sentence_findings(units: Units, alarms: TextAlarms) -> Iterator[DocumentFinding]:
     """Yield the findings on segments of any length that have a sentence more or fewer than their source."""
-    for number, (source, target) in enumerate(units):
+    for number, (source, target) in units.items():
         if target.segments and (more := alarms.sentences_added(source.text, target.text)):
             kind, word = ("addition", "more") if more > 0 else ("omission", "fewer")
-            yield ShortFinding(number, kind, f"the translation has {word} sentences", _SURE_OF_SENTENCES)
+            reason = f"the translation has {word} sentences"
+            yield _finding(units, number, kind, reason, _SURE_OF_SENTENCES)
 
 
-def short_findings(checker: Checker, units: Sequence[Both[SegmentSide]]) -> list[ShortFinding]:
+def _finding(units: Units, number: int, kind: str, reason: str, probability: float) -> DocumentFinding:
+    source, target = units[number]
+    return DocumentFinding(kind, reason, probability, source.place(), target.place(), target.segments[0], number)
+
+
+def short_findings(checker: Checker, units: Units) -> list[DocumentFinding]:
     """Return the findings on the short segments of a document, in their order.
 
     Args:
@@ -85,21 +77,22 @@ def short_findings(checker: Checker, units: Sequence[Both[SegmentSide]]) -> list
     """
     short = {
         number: (source.text, target.text)
-        for number, (source, target) in enumerate(units)
+        for number, (source, target) in units.items()
         if is_short(source.text) and target.segments and _form(source.text) != _form(target.text) != ""
     }
     findings = [*_lost_marks(units, short), *_copied_forms(units)]
     for _, window in groupby(enumerate(short), key=lambda item: item[0] // _WINDOW):
-        findings += _unrelated(checker, {number: short[number] for _, number in window})
-    return sorted(findings)
+        of_window = {number: short[number] for _, number in window}
+        findings += (_finding(units, number, "unrelated", *why) for number, *why in _unrelated(checker, of_window))
+    return sorted(findings, key=lambda finding: finding.unit)
 
 
 def _form(text: str) -> str:
     return " ".join(re.findall(r"\w+", text.casefold()))
 
 
-def _unrelated(checker: Checker, short: dict[int, Both[str]]) -> Iterator[ShortFinding]:
-    """Yield the findings on translations that fit another source better."""
+def _unrelated(checker: Checker, short: dict[int, Both[str]]) -> Iterator[tuple[int, str, float]]:
+    """Yield unit, reason and probability of translations that fit another source better."""
     sources, targets = ([pair[side] for pair in short.values()] for side in (0, 1))
     forms = [[_form(text) for text in side] for side in (sources, targets)]
     others = np.array(forms[0])[:, None] != np.array(forms[0])[None]
@@ -123,7 +116,7 @@ def _unrelated(checker: Checker, short: dict[int, Both[str]]) -> Iterator[ShortF
     odds += np.where(exchanged, np.maximum(odds[best] - _PRIOR, 0), 0)
     for place in np.flatnonzero(odds > 0).tolist():
         reason = f"the translation fits “{sources[best[place]]}” better"
-        yield ShortFinding(list(short)[place], "unrelated", reason, float(sigmoid(odds[place])))
+        yield list(short)[place], reason, float(sigmoid(odds[place]))
 
 
 def _leads(pairs: np.ndarray, others: np.ndarray, middle: float, spread: float) -> Both[np.ndarray]:
@@ -148,20 +141,20 @@ def _leads(pairs: np.ndarray, others: np.ndarray, middle: float, spread: float) 
     return np.where(lead > 0, relative, np.minimum(relative, 0)), rivals.argmax(axis=0)
 
 
-def _copied_forms(units: Sequence[Both[SegmentSide]]) -> Iterator[ShortFinding]:
+def _copied_forms(units: Units) -> Iterator[DocumentFinding]:
     """Yield the findings on plural forms that are copies of their source, in entries with translated forms."""
     forms = defaultdict(list)
-    for number, (source, target) in enumerate(units):
+    for number, (source, target) in units.items():
         if target.segments and "msgstr[" in target.segments[0].key:
             forms[target.segments[0].line].append((number, source.text, target.text))
     for of_entry in forms.values():
         for number, source_text, text in of_entry:
             # A form that begins with the copy is a plural of the same word.
             if source_text == text and not all(other.startswith(text) or one == other for _, one, other in of_entry):
-                yield ShortFinding(number, "untranslated", "other plural forms of this entry are translated", 0.95)
+                yield _finding(units, number, "untranslated", "other plural forms of this entry are translated", 0.95)
 
 
-def _lost_marks(units: Sequence[Both[SegmentSide]], short: dict[int, Both[str]]) -> Iterator[ShortFinding]:
+def _lost_marks(units: Units, short: dict[int, Both[str]]) -> Iterator[DocumentFinding]:
     """Yield the findings on lost end marks and accelerators that a text usually keeps."""
     with_mark: dict[str, list[int]] = defaultdict(list)
     lost: dict[str, list[int]] = defaultdict(list)
@@ -177,11 +170,11 @@ def _lost_marks(units: Sequence[Both[SegmentSide]], short: dict[int, Both[str]])
         share = max(_RIGHT_WITHOUT[mark], (len(numbers) - 2) / len(with_mark[mark]))
         probability = _WRONG_WITHOUT / (_WRONG_WITHOUT + share)
         for number in numbers if probability > 0.5 else ():
+            kind, reason = "wrong end mark", f"“{mark}” at the end is lost"
             if mark == "accelerator":
                 raw = " ".join(segment.raw for segment in units[number][0].segments)
-                yield ShortFinding(number, "changed", f"the accelerator of “{raw}” is lost", probability)
-            else:
-                yield ShortFinding(number, "wrong end mark", f"“{mark}” at the end is lost", probability)
+                kind, reason = "changed", f"the accelerator of “{raw}” is lost"
+            yield _finding(units, number, kind, reason, probability)
 
 
 def _marks(side: SegmentSide) -> set[str]:
