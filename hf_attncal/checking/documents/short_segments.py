@@ -83,7 +83,7 @@ def short_findings(checker: Checker, units: Units) -> list[DocumentFinding]:
     findings = [*_lost_marks(units, short), *_copied_forms(units)]
     for _, window in groupby(enumerate(short), key=lambda item: item[0] // _WINDOW):
         of_window = {number: short[number] for _, number in window}
-        findings += (_finding(units, number, "unrelated", *why) for number, *why in _unrelated(checker, of_window))
+        findings += [_finding(units, unit, "unrelated", *why) for unit, why in _unrelated(checker, of_window)]
     return sorted(findings, key=lambda finding: finding.unit)
 
 
@@ -91,8 +91,8 @@ def _form(text: str) -> str:
     return " ".join(re.findall(r"\w+", text.casefold()))
 
 
-def _unrelated(checker: Checker, short: dict[int, Both[str]]) -> Iterator[tuple[int, str, float]]:
-    """Yield unit, reason and probability of translations that fit another source better."""
+def _unrelated(checker: Checker, short: dict[int, Both[str]]) -> Iterator[tuple[int, tuple[str, float]]]:
+    """Yield the unit of each translation that fits another source better, with reason and probability."""
     sources, targets = ([pair[side] for pair in short.values()] for side in (0, 1))
     forms = [[_form(text) for text in side] for side in (sources, targets)]
     others = np.array(forms[0])[:, None] != np.array(forms[0])[None]
@@ -116,7 +116,7 @@ def _unrelated(checker: Checker, short: dict[int, Both[str]]) -> Iterator[tuple[
     odds += np.where(exchanged, np.maximum(odds[best] - _PRIOR, 0), 0)
     for place in np.flatnonzero(odds > 0).tolist():
         reason = f"the translation fits “{sources[best[place]]}” better"
-        yield list(short)[place], reason, float(sigmoid(odds[place]))
+        yield list(short)[place], (reason, float(sigmoid(odds[place])))
 
 
 def _leads(pairs: np.ndarray, others: np.ndarray, middle: float, spread: float) -> Both[np.ndarray]:
