@@ -1,8 +1,7 @@
 """Make the pictures of docs/gallery.md: what the commands show on a screen of 1,280 pixels and on a phone of 390.
 
-    make site
-    python experiments/gallery.py --site build/site              # needs Chromium
-    python experiments/gallery.py --site build/site check start  # these alone
+    python experiments/gallery.py               # needs Chromium
+    python experiments/gallery.py check report  # only these
 
 What a terminal shows is drawn as a page, in as many columns as fit. The texts are those of the demo.
 """
@@ -41,12 +40,11 @@ class Gallery:
     """Takes pictures.
 
     Args:
-        site: folder of the site.
         place: a folder for files.
     """
 
-    def __init__(self, site: Path, place: Path):
-        self.site, self.place = site, place
+    def __init__(self, place: Path):
+        self.place = place
         self.browser = Browser(found(), place / "profile")
         self.browser.ask("Emulation.setScrollbarsHidden", hidden=True)  # as on a phone
         for side, lines in (("text.de", PAGE), ("text.en", [pair[::-1] for pair in PAGE])):
@@ -74,7 +72,7 @@ class Gallery:
         def address(screen: str) -> str:
             shown = "".join(f"$ attncal {words}\n{self.output(words, SCREENS[screen][2])}" for words in commands)
             page = self.place / f"{name}_{screen}.html"
-            text = _TERMINAL.format(size=14 if screen == "wide" else 12, text=html.escape(shown))
+            text = _TERMINAL.format(size=13 if screen == "wide" else 12, text=html.escape(shown))
             page.write_text(text, encoding="utf-8")
             return page.as_uri()
 
@@ -90,12 +88,6 @@ class Gallery:
 
     # ---- pictures ----
 
-    def readme(self) -> None:
-        self.take("readme", lambda screen: (self.site / "README.html").resolve().as_uri())
-
-    def start(self) -> None:
-        self.take("start", lambda screen: (self.site / "docs" / "start.html").resolve().as_uri())
-
     def demonstration(self) -> None:
         with_ready = "from pathlib import Path; from hf_attncal.report.demo_page import show_ready; show_ready(Path())"
         command = [sys.executable, "-c", with_ready]
@@ -104,14 +96,8 @@ class Gallery:
         self.terminal("demo", "demo")
         del self.output
 
-    def help_run(self) -> None:
-        self.terminal("help_run", "align run --help")
-
     def help_check(self) -> None:
         self.terminal("help_check", "check --help")
-
-    def help_train(self) -> None:
-        self.terminal("help_train", "train --help")
 
     def align(self) -> None:
         self.output("align run deen --source text.de --target text.en --format html --output pairs.html")
@@ -129,18 +115,16 @@ class Gallery:
         self.take("report", lambda screen: REPORT.as_uri(), BUSY)
 
 
-NAMES = ("readme", "demonstration", "help_run", "help_check", "help_train", "align", "check", "marked", "report")
-NAMES += ("start",)
+NAMES = ("demonstration", "help_check", "align", "check", "marked", "report")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help=f"of {', '.join(NAMES)}; by default all")
-    parser.add_argument("--site", required=True, type=Path, help="what `make site` has written")
     args = parser.parse_args()
     IMAGES.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory() as place:
-        gallery = Gallery(args.site, Path(place))
+        gallery = Gallery(Path(place))
         try:
             for name in args.names or NAMES:
                 getattr(gallery, name)()

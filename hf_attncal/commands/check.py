@@ -40,7 +40,8 @@ def check(
 
     Each line gets a probability of any error, `wrong`, and one for each kind of error: `omission`; `addition`;
     `repeats` (the target repeats itself); `unrelated` (it translates something else); and `changed` (a number,
-    negation, name or placeholder differs). The words with an error are marked.
+    negation, name or placeholder differs). `wrong` is often the lowest, because it allows for how rare errors are. The
+    words with an error are marked.
 
     A line is flagged if it breaks a rule (a number differs, a placeholder is missing), or if the probability of any
     error is above a threshold, the alarm. About 1 in 100 correct lines is above it.

@@ -218,7 +218,7 @@ def _draw_panels(
         for i, j in links:
             outline = Rectangle((i - 0.5, j - 0.5), 1, 1, fill=False, edgecolor=_GOLD, linewidth=1.6, zorder=3)
             axes.add_patch(outline).set_clip_on(False)  # or the edge of the grid would clip the line
-    many = f"{measure}, {'other' if signed else 'in all'} panels"
+    many = f"{measure}, {'left' if signed else 'in all'} panels"
     _draw_scale(figure, image, left, many if len(matrices) > 1 else measure)
     if links:  # legend of the outlines
         x, size = left + 3.0, 0.13

@@ -138,7 +138,12 @@ def run_demo(output: str | Path, steps: int, seed: int = 1) -> DemoResults:
     console.rule("[bold]A folder for the Hub")
     sentences = text["test"]["source"][:TRANSLATED]
     save(folder, model, sentences[0], after, scores)
-    console.print(str(inspect_folder(folder)), soft_wrap=True)
+    content = inspect_folder(folder)
+    console.print(
+        f"{folder}: {content.architecture}, {content.weight_bytes / 1e6:.1f} MB of weights, "
+        f"{len(content.code_files)} files of code. Problems: {'; '.join(content.problems) or 'none'}.",
+        soft_wrap=True,
+    )
     console.print("In a new process, where `import hf_attncal` fails:")
     translations = dict(zip(sentences, translate_in_fresh_process(folder, sentences), strict=True))
     for sentence, translation in translations.items():

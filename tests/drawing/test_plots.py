@@ -246,4 +246,4 @@ def test_a_change_has_a_panel_with_its_own_scale():
     first, second = (image for axes in figure.axes[:3] for image in axes.get_images())
     assert first.get_clim() == pytest.approx((0, 0.9))
     assert second.get_clim() == pytest.approx((-0.2, 0.2))
-    assert "weight, other panels" in {text.get_text() for text in figure.texts}
+    assert "weight, left panels" in {text.get_text() for text in figure.texts}

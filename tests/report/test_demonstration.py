@@ -97,6 +97,8 @@ def test_the_whole_demo(tmp_path, monkeypatch, capsys, twice):
     assert results["config"]["seed"] == 1
     assert len(results["reliability"]) == 2
     assert len(results["translations"]) == demo.TRANSLATED
+    assert "AttnCalMarianMTModel, " in out
+    assert "files of code. Problems: none." in out
     assert (tmp_path / "heat_map.png").exists()
     assert "license: apache-2.0" in (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
     assert demo.inspect_folder(tmp_path / "model").problems == ()
