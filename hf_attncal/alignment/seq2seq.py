@@ -262,8 +262,8 @@ def read_weights(
         observed=weights == "observer",
     ):
         if weights in _ONE_HEAD:
-            one: Any = reading.uam if reading.observed is None else reading.observed[0]
-            yield pairs, (one.unsqueeze(1),), reading
+            of_head: Any = reading.uam if reading.observed is None else reading.observed[0]
+            yield pairs, (of_head.unsqueeze(1),), reading
         else:
             yield pairs, reading.attentions if weights == "attention" else reading.contributions, reading
 
