@@ -29,6 +29,7 @@ def analyze(
     gold: Text | None = None,
     tags: Text | None = None,
     methods: Methods = (),
+    faithfulness: int = 0,
     report: Places = (),
     probe: bool = True,
     probe_text: Files | None = None,
@@ -38,8 +39,8 @@ def analyze(
 
     Run a translation model or summariser on sentence pairs, and compare its cross-attention with contributions: how
     much the prediction depends on each source token. The report shows how often the token with the most attention also
-    contributes most, by layer, head, entropy and part of speech. It shows which attribution method finds the words
-    that the model uses, and the attention of each pair.
+    contributes most, by layer, head, entropy and part of speech, and the attention of each pair. With --faithfulness
+    it shows which attribution method finds the words that the model uses.
 
     Contributions are measured with calibration masks: a small network learns where the prediction suffers if the
     attention is blurred. A model trained with calibration has this network. For any other model, a probe is trained
@@ -49,6 +50,7 @@ def analyze(
         attncal analyze MODEL test.en test.de --report report.html figures
         attncal analyze Helsinki-NLP/opus-mt-en-de test.en --no-probe
         attncal analyze MODEL test.en test.de --probe-text train.en train.de
+        attncal analyze MODEL test.en test.de --methods all --faithfulness 30 --report report.html
 
         >>> report = hf_attncal.analyze("model", "test.en", "test.de", report="report.html")
 
@@ -60,7 +62,10 @@ def analyze(
         tags: parts of speech of the target words: one line per sentence, one tag per word, separated by spaces
             [default: none]
         methods: attribution methods to compare: attention, contribution, alti (contributions followed through all
-            layers), occlusion, and the controls random and diagonal [default: all that work on the model]
+            layers), occlusion, and the controls random and diagonal; or `all` [default: all that work on the model,
+            except alti and occlusion, which are slow]
+        faithfulness: number of pairs on which the methods are compared by removing words; 30 pairs take minutes for a
+            small model [default: 0, they are not compared]
         report: names of outputs. NAME.html is one page for reading offline; any other name is a folder for each figure
             as PNG, SVG, JSON and CSV [default: none, the findings are only printed]
         probe: train a probe for a model without calibration masks. With --no-probe, contributions of such a model are
@@ -81,6 +86,8 @@ def analyze(
         raise CommandError(f"--probe-text must be two texts, SOURCE and TARGET, got {len(learned)}.")
     if learned and not probe:
         raise CommandError("--probe-text trains a probe, and --no-probe forbids one. Leave one out.")
+    if faithfulness < 0:
+        raise CommandError(f"--faithfulness must be a number of pairs, 0 or more, got {faithfulness}.")
     files = files_among(source, target, gold, tags, *learned)
     check_readable(*files)
     for output in outputs:
@@ -99,6 +106,7 @@ def analyze(
                 methods=methods or None,
                 probe=probe,
                 probe_text=Corpus.read(*learned) if learned else None,
+                measured=faithfulness,
                 batch_size=running.batch_size or 32,
                 step=step,
                 load=lambda name: load_model(name, running, 2 if target is None else None),

@@ -46,7 +46,7 @@ def import_marian(folder: Folder, /, *, output: NewFolder) -> Imported:
     with silenced_libraries():
         from hf_attncal.alignment.seq2seq import Seq2SeqAttention
         from hf_attncal.hub import write_model_card
-        from hf_attncal.hub.marian_import import import_folder
+        from hf_attncal.hub.marian_import import facts_of_name, import_folder
         from hf_attncal.io.files import fill_folder
 
         model, tokenizer, layer = import_folder(FilePath(folder))
@@ -67,7 +67,9 @@ def import_marian(folder: Folder, /, *, output: NewFolder) -> Imported:
                 summary=f"A model of Marian with an SSRU decoder ({words}), imported from its binary file.",
                 training_data="Not stated in the file.",
                 example="1 2 3",
+                template="imported",
+                **facts_of_name(FilePath(folder)),
             )
 
         fill_folder(FilePath(output), save)
-    return Imported(FilePath(output), f"{words}; links from head 1 of decoder layer {layer + 1}")
+    return Imported(FilePath(output), f"{words}; links from head 0 of decoder layer {layer} (from 0)")

@@ -5,6 +5,7 @@ tensors, a header of four numbers per tensor (length of its name, type, number o
 shapes, padding, and the data.
 """
 
+import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,8 @@ from hf_attncal.io.files import load_yaml
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-POSITIONS = 512  # maximum length in tokens; positions are computed, so the file has no limit
+POSITIONS = 4096  # maximum length in tokens, for memory: positions are computed, so the file has no limit
+_MAX_LENGTH = 512  # default of `generate`, in tokens
 _PADDING_LOGIT = -9999.0  # padding must not be generated
 _CELL = "ssru"  # Marian's name of the recurrent unit
 # Settings with the only value, or values, that can be imported; it is also the value of a missing setting.
@@ -95,6 +97,15 @@ def import_folder(folder: Path) -> tuple["PreTrainedModel", "PreTrainedTokenizer
             f"{values['vocab_size'] - 1}. Put the vocabulary of the model's training into the folder."
         )
     return _model(values, weights, tokenizer), tokenizer, _guided_layer(marian.settings)
+
+
+def facts_of_name(folder: Path) -> dict[str, Any]:
+    """Return languages and license that the names of a model's files state, as arguments of `write_model_card`.
+
+    Mozilla names its models `model.enpt.intgemm.alphas.bin`, and publishes them under the MPL 2.0.
+    """
+    name = re.fullmatch(r"model\.([a-z]{2})([a-z]{2})\.intgemm(\.alphas)?\.bin", _files(folder)[0].name)
+    return {} if name is None else {"languages": name.groups()[:2], "license": "mpl-2.0"}
 
 
 def _files(folder: Path) -> tuple[Path, Path]:
@@ -237,7 +248,7 @@ def _model(values: dict[str, Any], weights: dict[str, np.ndarray], tokenizer) ->
     tensors = {name: torch.from_numpy(np.ascontiguousarray(values)) for name, values in weights.items()}
     model.load_state_dict(tensors, strict=False)  # positions are computed, embeddings are tied
     model.generation_config = GenerationConfig(
-        max_length=POSITIONS,
+        max_length=_MAX_LENGTH,
         pad_token_id=config.pad_token_id,
         eos_token_id=end,
         forced_eos_token_id=end,

@@ -69,6 +69,7 @@ def write_model_card(
     results: Sequence[Result] = (),
     license: str | None = None,
     task: str | None = None,
+    template: str | None = None,
 ) -> Path:
     """Write the model card, `README.md`, into a saved model's folder.
 
@@ -84,6 +85,7 @@ def write_model_card(
         license: license of the model in the Hub's spelling ("apache-2.0"), which the publisher must choose. Default:
             none.
         task: task in the Hub's terms ("summarization"). Default: None, the task of the model's family.
+        template: name of the card's template. Default: None, the family's.
 
     Returns:
         The path of the card.
@@ -98,7 +100,7 @@ def write_model_card(
     if card.pairs and example.count(" ||| ") != 1:
         raise ValueError(f"`example` of an aligner must be a pair `source ||| target`, got {example!r}.")
     text = _render(
-        card.template,
+        template or card.template,
         {
             "library_name": "transformers",
             "pipeline_tag": task or card.task,

@@ -76,7 +76,7 @@ def source_use(
             ids[place] = next((token for token in drawn[:100] if token != ids[place]), ids[place])
             replaced.append((pair, ids, None))
     after_hiding, after_replacing = iter(rows.read(hidden)), iter(rows.read(replaced))
-    counts = np.zeros((len(pairs), len(_NAMES)))
+    counts, by_place = np.zeros((len(pairs), len(_NAMES))), []
     for number, (before, places) in enumerate(zip(plain, removed, strict=True)):
         # (removed tokens, steps)
         falls_hidden = np.stack([before - next(after_hiding) for _ in places])
@@ -86,6 +86,7 @@ def source_use(
         counts[number] = [
             (falls[chosen[name], steps] - falls.mean(axis=0)).sum() if name in chosen else 0.0 for name in _NAMES
         ]
+        by_place.append((falls[chosen["places"], steps] - falls.mean(axis=0)).sum(axis=-1))
     effects = {name: counts[:, [column, -1]] for column, name in enumerate(_NAMES)}
     return SourceUse(
         swapped=swapped,
@@ -93,6 +94,7 @@ def source_use(
         diagonal=effects["diagonal"],
         contribution=effects["contribution"] if "contribution" in choices[0] else None,
         informed=informed,
+        by_place=None if hasattr(model, "exported_layers") else np.stack(by_place),  # its layers have other numbers
     )
 
 
@@ -140,7 +142,7 @@ def _chosen_tokens(
     """Return the removed tokens that attention, contribution and the diagonal rank highest, and the informed share.
 
     Returns:
-        For each pair, by name of the score: index among the removed tokens for each target token of a word; and the
+        For each pair, by name of the score or `places`: index among the removed tokens for each target token; and the
         share of target tokens at which the masks of the best layer distinguish source tokens, None without masks.
     """
     counts: list[Tensor] = []
@@ -160,8 +162,8 @@ def _chosen_tokens(
             kinds["contribution"] = [layer.contribution for layer in masked]
         for row, number in enumerate(numbers):
             for name, layers in kinds.items():
-                heads = torch.stack([reading.unpadded(layer, row).double().mean(dim=0) for layer in layers])
-                weights[number][name] = heads.cpu().numpy()  # (layers, steps, source)
+                heads = torch.stack([reading.unpadded(layer, row).double() for layer in layers])
+                weights[number][name] = heads.cpu().numpy()  # (layers, heads, steps, source)
     share = (sum(counts[1:], counts[0]) / steps).numpy() if steps else None
     choices = []
     for pair, places, by_name in zip(pairs, removed, weights, strict=True):
@@ -172,9 +174,23 @@ def _chosen_tokens(
         chosen = {"diagonal": np.abs(places[:, None] - diagonal).argmin(axis=0)}
         for name, layers_of_pair in by_name.items():
             if layers_of_pair.size:
-                chosen[name] = layers_of_pair.mean(axis=0)[target][:, places].argmax(axis=1)
+                chosen[name] = layers_of_pair.mean(axis=(0, 1))[target][:, places].argmax(axis=1)
+        chosen["places"] = _chosen_at_places(by_name["attention"], target, places)
         choices.append(chosen)
     return choices, None if share is None else float(share.max())
+
+
+def _chosen_at_places(attention: np.ndarray, target: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Return the removed tokens with the most attention by `SourceUse.by_place`, (layers, heads + 1, 2, targets).
+
+    Args:
+        attention: weights of a pair, (layers, heads, steps, source).
+        target: target tokens of words.
+        places: removed source tokens.
+    """
+    with_mean = np.concatenate([attention, attention.mean(axis=1, keepdims=True)], axis=1)
+    steps = np.stack([target, np.minimum(target + 1, attention.shape[2] - 1)])
+    return with_mean[:, :, steps][..., places].argmax(axis=-1)
 
 
 class _Rows:

@@ -213,7 +213,7 @@ class LayerRows(NamedTuple):
     - `reliability`: True if the token with the most attention contributes most (Lu et al., eqs. 7 and 8). The layer's
       value uses the mean attention of all heads. This and the measures below need masks.
     - `mask`: mean of m over real source tokens.
-    - `informed`: True if masks distinguish source tokens (`mask_spread`); of a layer, if those of half of its heads
+    - `informed`: True if masks distinguish source tokens (`mask_spread`); of a layer, if masks of half of its heads
       do. If fewer than half of the steps are informed, the measures in `NEED_INFORMATION` are withheld.
     - `mass`, `attended_mask`, `divergence`, `divergence_normalized`: extent of calibration; see
       `calibration_extent`. `divergence` is the measure of the paper (Table V).

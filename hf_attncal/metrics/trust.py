@@ -41,6 +41,9 @@ class SourceUse:
         contribution: falls for the tokens with the largest contribution. None without masks, or if none carries
             information.
         informed: share of the target tokens at which masks distinguish source tokens. None for a model without masks.
+        by_place: first column of `attention`, for the tokens with the most attention at each place where attention can
+            be read, (pairs, layers, heads + 1, 2): the last head is the mean of all, and the steps are the one that
+            predicts the target token and the next one, which reads it. Default: None, not measured.
     """
 
     swapped: np.ndarray | None
@@ -48,6 +51,7 @@ class SourceUse:
     diagonal: np.ndarray
     contribution: np.ndarray | None
     informed: float | None
+    by_place: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -59,18 +63,20 @@ class AttentionVerdict:
         reasons: reasons for the level; none if the attention could not be evaluated.
         missing: measures that could not be computed; none for the level "trust".
         measured: name -> number behind the verdict.
+        advice: sentence with the layer, head and step at which to read the attention; "" if not known.
     """
 
     level: Level
     reasons: tuple[str, ...]
     missing: tuple[str, ...]
     measured: dict[str, Measured | float | int | None]
+    advice: str = ""
 
     def __str__(self) -> str:
         if not self.reasons:
             return f"Attention not evaluated: {'; '.join(self.missing)}."
         missing = f" Not measured: {'; '.join(self.missing)}." if self.missing else ""
-        return f"{_OPENINGS[self.level]}: {'; '.join(self.reasons)}.{missing}"
+        return f"{_OPENINGS[self.level]}: {'; '.join(self.reasons)}.{self.advice}{missing}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the verdict as plain data for JSON; `text` is the printed form."""
@@ -108,6 +114,7 @@ def verdict_of(use: SourceUse | None, *, pairs: int = 0, bootstrap: int = 1000, 
     judged = _Judged({"pairs": pairs, "source": None, "masks": use.informed}, bootstrap, seed)
     judged.source(use)
     judged.attention(use)
+    advice = judged.place(use)
     judged.masks(use)
     if pairs < FEWEST_SENTENCES or not bootstrap:
         few = f"needs at least {FEWEST_SENTENCES} sentence pairs, got {pairs}"
@@ -115,12 +122,12 @@ def verdict_of(use: SourceUse | None, *, pairs: int = 0, bootstrap: int = 1000, 
         return AttentionVerdict("do not", (), (lacking,), judged.measured)
     missing = tuple(judged.missing)
     if judged.against:
-        return AttentionVerdict("do not", tuple(judged.against), missing, judged.measured)
+        return AttentionVerdict("do not", tuple(judged.against), missing, judged.measured, advice)
     if use.swapped is None:
         return AttentionVerdict("do not", (), ("needs two different source sentences, got 1",), judged.measured)
     if judged.short or missing:
-        return AttentionVerdict("in part", (*judged.short, *judged.good), missing, judged.measured)
-    return AttentionVerdict("trust", tuple(judged.good), (), judged.measured)
+        return AttentionVerdict("in part", (*judged.short, *judged.good), missing, judged.measured, advice)
+    return AttentionVerdict("trust", tuple(judged.good), (), judged.measured, advice)
 
 
 @dataclass
@@ -155,19 +162,38 @@ class _Judged:
         share = self.measured["attention"] = _SHARE.measured(use.attention, self.bootstrap, self.seed)
         ahead = _SHARE.difference(use.attention, use.diagonal, max(self.bootstrap, 1), self.seed)
         self.measured["above_diagonal"] = ahead
+        diagonal = self.measured["diagonal"] = _SHARE.measured(use.diagonal, self.bootstrap, self.seed)
         most = "the source tokens with the most attention"
-        effect = f"have {_with_interval(share, ' %')} of the effect of the best tokens (random tokens: 0 %)"
+        effect = (
+            f"have {_with_interval(share, ' %')} of the effect of the best tokens (random tokens: 0 %, tokens at the "
+            f"same position: {_with_interval(diagonal, ' %')})"
+        )
         if share.interval and share.interval[0] <= 0:
             self.against.append(f"{most} do not clearly matter more than others: they {effect}")
         elif ahead.interval and ahead.interval[0] <= 0:
-            diagonal = _SHARE.measured(use.diagonal, self.bootstrap, self.seed)
             self.against.append(
-                f"{most} do not clearly matter more than the tokens at the same position: they {effect}, the others "
-                f"{_with_interval(diagonal, ' %')}"
+                f"{most} do not clearly matter more than the tokens at the same position: they {effect}"
             )
         else:
             few = share.interval and share.interval[0] < TRUSTED_SHARE
             (self.short if few else self.good).append(f"{most} {effect}")
+
+    def place(self, use: SourceUse) -> str:
+        """Return a sentence with the best place to read the attention, chosen on every other pair."""
+        if use.by_place is None or len(use.by_place) < 2 * FEWEST_SENTENCES or not self.bootstrap:
+            return ""
+        effects = use.by_place[::2].sum(axis=0)
+        layer, head, step = (int(place) for place in np.unravel_index(effects.argmax(), effects.shape))
+        sums = np.stack([use.by_place[1::2, layer, head, step], use.attention[1::2, 1]], axis=1)
+        share = self.measured["best_place"] = _SHARE.measured(sums, self.bootstrap, self.seed)
+        is_mean = head == effects.shape[1] - 1
+        self.measured |= {"best_layer": layer, "best_head": None if is_mean else head, "best_step": step}
+        heads = "the mean of its heads" if is_mean else f"its head {head}"
+        steps = "reads" if step else "predicts"
+        return (
+            f" Read layer {layer} (counted from 0), {heads}, at the step that {steps} the target token: these tokens "
+            f"have {_with_interval(share, ' %')} (chosen on half of the pairs, measured on the other half)."
+        )
 
     def masks(self, use: SourceUse) -> None:
         """Judge by the effect of the tokens with the largest contribution."""

@@ -120,18 +120,34 @@ class SSRU(nn.Module):
         return states.relu().to(hidden_states.dtype), None
 
 
+_TABLE = 512  # positions
+
+
 class SSRUSinusoidalPositions(hf.MarianSinusoidalPositionalEmbedding):
-    """Sinusoids as in Marian: the lowest frequency is 1 / 10,000; transformers stops one step before it."""
+    """Sinusoids as in Marian: the lowest frequency is 1 / 10,000; transformers stops one step before it.
+
+    The table has at most the first `_TABLE` positions. Later ones are computed when they are used.
+    """
 
     def create_weight(self) -> Tensor:
         """Return sines, then cosines, (positions, d)."""
-        positions, width = self.weight.shape
-        half = width // 2
+        return self._sinusoids(0, len(self.weight)).to(self.weight.dtype)
+
+    def _sinusoids(self, first: int, end: int) -> Tensor:
+        half = self.embedding_dim // 2
         rates = torch.exp(torch.arange(half, dtype=torch.float64) * (-math.log(10_000.0) / max(1, half - 1)))
-        angles = torch.arange(positions, dtype=torch.float64)[:, None] * rates
-        table = torch.zeros(positions, width, dtype=torch.float64)
-        table[:, :half], table[:, half : 2 * half] = angles.sin(), angles.cos()
-        return table.to(self.weight.dtype)
+        angles = torch.arange(first, end, dtype=torch.float64)[:, None] * rates
+        return nn.functional.pad(torch.cat([angles.sin(), angles.cos()], dim=-1), (0, self.embedding_dim % 2))
+
+    @torch.no_grad()
+    def forward(
+        self, input_ids_shape: torch.Size, past_key_values_length: int = 0, position_ids: Tensor | None = None
+    ) -> Tensor:
+        """Return the embeddings of consecutive positions, (T, d); arguments as in the stock class."""
+        end = past_key_values_length + input_ids_shape[1]
+        if position_ids is None and end > len(self.weight):
+            return self._sinusoids(past_key_values_length, end).to(self.weight)
+        return super().forward(input_ids_shape, past_key_values_length, position_ids)
 
 
 class SSRUDecoderLayer(AttnCalMarianDecoderLayer):
@@ -160,7 +176,7 @@ class SSRUEncoder(SSRUPreTrainedModel, AttnCalMarianEncoder):
 
     def __init__(self, config: SSRUConfig):
         super().__init__(config)
-        self.embed_positions = SSRUSinusoidalPositions(config.max_position_embeddings, config.d_model)
+        self.embed_positions = SSRUSinusoidalPositions(min(config.max_position_embeddings, _TABLE), config.d_model)
         self.post_init()
 
 
@@ -175,7 +191,7 @@ class SSRUDecoder(SSRUPreTrainedModel, AttnCalMarianDecoder):
 
     def __init__(self, config: SSRUConfig):
         super().__init__(config)
-        self.embed_positions = SSRUSinusoidalPositions(config.max_position_embeddings, config.d_model)
+        self.embed_positions = SSRUSinusoidalPositions(min(config.max_position_embeddings, _TABLE), config.d_model)
         self.post_init()
 
     @merge_with_config_defaults

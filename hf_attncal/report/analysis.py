@@ -1,5 +1,6 @@
 """Analysis of a model: measure its attention and methods of attribution, and build the report."""
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from hf_attncal.hub.model_cards import CardFacts, read_model_card
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.inference.reading import batches_of_pairs
 from hf_attncal.inference.source_use import source_use
+from hf_attncal.io.messages import LOG, SILENCE, minutes
 from hf_attncal.metrics import records
 from hf_attncal.metrics.trust import AttentionVerdict, verdict_of
 from hf_attncal.report.attribution import ScoredLinks, score_attributions, word_scores, works_on
@@ -37,7 +39,7 @@ class Analysis(Report):
         observed: observations of the cross-attention over the corpus.
         scored: method -> links and AER; None without gold links.
         judged: faithfulness of the methods; None if not measured.
-        verdict: verdict on the attention, the first sentence of the summary (the second for a stock model).
+        verdict: verdict on the attention, the first entry of the summary.
     """
 
     observed: Observations
@@ -65,17 +67,24 @@ class _Pairs(Iterable[PairView]):
         return self.read()
 
 
+# Methods that need more than one pass per pair, and the name that stands for all methods.
+SLOW_METHODS, ALL_METHODS = ("alti", "occlusion"), "all"
+
+
 def chosen_methods(model, names: Sequence[str] | None = None) -> list[str]:
-    """Return the names of the methods to compare: `names`, or all that work on the model.
+    """Return the names of the methods to compare: `names`, all for "all", or the fast ones that work on the model.
 
     Raises:
         ValueError: an unknown method, or one that does not work on this model.
     """
     usable = [name for name in works_on(model) if name != "posterior"]  # it needs an aligner
-    unknown = [name for name in names or () if name not in usable]
+    if names is None:
+        return [name for name in usable if name not in SLOW_METHODS]
+    names = usable if ALL_METHODS in names else names
+    unknown = [name for name in names if name not in usable]
     if unknown:
         raise ValueError(f"`methods` must be among {', '.join(usable)}, got {unknown[0]!r}.")
-    return usable if names is None else list(dict.fromkeys(names))
+    return list(dict.fromkeys(names))
 
 
 def analyze_corpus(
@@ -86,7 +95,7 @@ def analyze_corpus(
     methods: Sequence[str] | None = None,
     probe: bool = True,
     probe_text: Corpus | None = None,
-    measured: int = 30,
+    measured: int = 0,
     browsed: int = 100,
     batch_size: int = 32,
     bootstrap: int = 1000,
@@ -105,10 +114,10 @@ def analyze_corpus(
         pairs: sentence pairs (source, target); or sources, which the model then translates; or a `Corpus`, which may
             have gold links and tags.
         tokenizer: tokenizer of the model. Default: loaded with a model given by name.
-        methods: names of methods of attribution. Default: all that work on the model.
+        methods: names of methods of attribution, or "all". Default: all but `SLOW_METHODS`.
         probe: train a probe for a model without masks. Default: True.
         probe_text: training text of the probe. Default: most of `pairs` (see `probe.parted`).
-        measured: number of first pairs on which faithfulness is measured. Default: 30.
+        measured: number of first pairs on which faithfulness is measured, the slowest part. Default: 0.
         browsed: number of first pairs shown on the page. Default: 100.
         batch_size: number of pairs per batch. Default: 32.
         bootstrap: number of resamples of the pairs per interval. Default: 1000.
@@ -195,21 +204,37 @@ def _scores(
     scored = judged = None
     if corpus.gold is not None and names:
         gold = Gold(list(zip(corpus.sources, corpus.targets, strict=True)), list(corpus.gold))
-        step("comparing methods with annotated links")
-        scored = score_attributions(model, tokenizer, gold, names, batch_size=batch_size, **resampled)
+
+        def score(part: Gold, **options: Any) -> dict[str, ScoredLinks]:
+            return score_attributions(model, tokenizer, part, names, batch_size=batch_size, **options)
+
+        first = Gold(gold.pairs[:1], gold.links[:1])
+        _announce("comparing methods with annotated links", len(gold.pairs), lambda: score(first, bootstrap=0), step)
+        scored = score(gold, **resampled)
     if measured and names:
         sample = corpus.with_words(measured)
-        texts = model, tokenizer, sample.sources, sample.targets
-        step(f"measuring faithfulness of {len(names)} methods")
-        judged = judge_faithfulness(
-            *texts,
-            {name: word_scores(*texts, name, batch_size=batch_size) for name in names},
-            kind=_kind(corpus),
-            frequencies=Counter(word for source in corpus.sources for word in source.split()),
-            batch_size=batch_size,
-            **resampled,
-        )
+        frequencies = Counter(word for source in corpus.sources for word in source.split())
+
+        def judge(part: Corpus, **options: Any) -> JudgedFaithfulness:
+            texts = model, tokenizer, part.sources, part.targets
+            scores = {name: word_scores(*texts, name, batch_size=batch_size) for name in names}
+            options |= {"kind": _kind(corpus), "frequencies": frequencies, "batch_size": batch_size}
+            return judge_faithfulness(*texts, scores, **options)
+
+        task = f"measuring faithfulness of {len(names)} methods"
+        _announce(task, len(sample.sources), lambda: judge(sample.first(1), bootstrap=0), step)
+        judged = judge(sample, **resampled)
     return scored, judged
+
+
+def _announce(task: str, pairs: int, on_first_pair: Callable[[], object], step: Callable[..., None]) -> None:
+    """Begin a step, and log its time, estimated on the first pair, if it is long."""
+    step(task)
+    began = time.monotonic()
+    on_first_pair()
+    seconds = (time.monotonic() - began) * pairs
+    if seconds > SILENCE:
+        LOG.warning("%s, %s pairs: about %s", task, f"{pairs:,}", minutes(seconds))
 
 
 def _report(
@@ -249,8 +274,8 @@ def _report(
     return Analysis(
         title=settings["title"],
         summary=[
-            *([parked_in(observed, **resampled)] if is_stock else []),
             str(verdict),
+            *([parked_in(observed, **resampled)] if is_stock else []),
             *findings_of(observed, scored, judged, gold=corpus.gold or (), level=verdict.level, **resampled),
         ],
         caveats=caveats_of(observed, judged, targets=kind, pairs=count, probe_pairs=probe_pairs),

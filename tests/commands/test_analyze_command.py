@@ -17,6 +17,7 @@ from hf_attncal.report.figures.report_files import write_page
 
 SOURCES, TARGETS = ([" ".join(pair[side]) for pair in PAIRS] for side in (0, 1))
 QUICK = ("--device", "cpu", "--methods", "attention", "contribution", "random", "--batch-size", "3")
+FAITHFULNESS = ("--faithfulness", str(len(PAIRS)))
 
 
 def text_of(lines) -> str:
@@ -68,7 +69,7 @@ def text(files, *names: str) -> list[str]:
 def test_summary_page_and_files(attncal, gated, files):
     page, folder = files / "report.html", files / "figures"
     arguments = [*text(files, "source", "target", "gold", "tags"), "--report", str(page), str(folder)]
-    status, out, err = attncal("analyze", gated, *QUICK, *arguments)
+    status, out, err = attncal("analyze", gated, *QUICK, *FAITHFULNESS, *arguments)
     assert (status, err) == (0, "")
     model, tokenizer = load_seq2seq(gated)
     verdict = verdict_of(source_use(model, tokenizer, SOURCES, TARGETS))
@@ -92,12 +93,13 @@ def test_summary_page_and_files(attncal, gated, files):
 def test_a_report_of_python_is_that_of_the_command(attncal, gated, files):
     """Pairs in memory and a model by its name: the same files, but for how they were made."""
     status, out, err = attncal(
-        "analyze", gated, *QUICK, *text(files, "source", "target"), "--report", str(files / "command")
+        "analyze", gated, *QUICK, *FAITHFULNESS, *text(files, "source", "target"), "--report", str(files / "command")
     )
     assert (status, err) == (0, "")
     methods = ["attention", "contribution", "random"]
     running = hf_attncal.Running(device="cpu", batch_size=3)
-    report = hf_attncal.analyze(gated, SOURCES, TARGETS, methods=methods, running=running)
+    options = {"methods": methods, "faithfulness": len(PAIRS), "running": running}
+    report = hf_attncal.analyze(gated, SOURCES, TARGETS, **options)
     report.save(files / "python")
     assert out == f"{report}\n\nFigures: {files / 'command'}\n"
     assert all(sentence in " ".join(out.split()) for sentence in (*report.summary, *report.caveats))
@@ -190,6 +192,7 @@ def test_a_stock_model_without_a_probe(attncal, stock, files, methods):
         (["MODEL", "--source", "source", "--gold", "gold"], "need the target text"),
         (["MODEL", "--source", "source", "--target", "many.target"], "must have the same number of lines"),
         (["MODEL", "--source", "source", "--target", "target", "--methods", "attentio"], "got 'attentio'"),
+        (["MODEL", "--source", "source", "--faithfulness", "-1"], "--faithfulness must be a number of pairs"),
         (["MODEL", "--source", "source", "--target", "target", "--tags", "gold"], "`tags` must have "),
         (["MODEL", "--source", "many.source", "--target", "many.target", "--gold", "gold"], "lines of links for"),
     ],

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import assert_close, assert_layouts_know
+from huggingface_hub import ModelCard
 from marian_helpers import LINES, SETTINGS, SlowMarian, random_weights, write_binary, write_model, write_vocabulary
 from transformers import AutoTokenizer
 
@@ -17,7 +18,7 @@ from hf_attncal.alignment import WordAligner
 from hf_attncal.commands import main
 from hf_attncal.data.spm import read_spm, spm_tokenizer
 from hf_attncal.hub import translate_in_fresh_process
-from hf_attncal.hub.marian_import import import_folder, read_marian
+from hf_attncal.hub.marian_import import facts_of_name, import_folder, read_marian
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.inference.translation import translate_texts
 from hf_attncal.io.errors import CommandError, UnreadableError
@@ -39,7 +40,8 @@ def test_the_result_describes_the_import(made):
     assert imported.folder == root / "model"
     pieces = settings["dim-vocabs"][0]
     assert (
-        imported.architecture == f"2 + 2 layers x 16, 4 heads, {pieces} pieces; links from head 1 of decoder layer 2"
+        imported.architecture
+        == f"2 + 2 layers x 16, 4 heads, {pieces} pieces; links from head 0 of decoder layer 1 (from 0)"
     )
     assert_layouts_know(root / "model")
 
@@ -58,6 +60,38 @@ def test_logits_and_attention_are_those_of_the_equations(made):
         assert_close(output.logits[0, :, :-1], logits, 1e-5)  # of tables of positions in float32
         assert (output.logits[..., -1] < -9000).all()  # padding is never written
         assert_close(output.cross_attentions[-1][0], attention, 1e-6)
+
+
+def test_a_card_credits_those_who_trained_the_model(made, tmp_path):
+    """And not a method that the model does not have; languages and licence are those of a name as Firefox's."""
+    root, *_ = made
+    card = ModelCard.load(root / "model" / "README.md")
+    assert (card.data.language, card.data.license) == (["ab", "xy"], "mpl-2.0")
+    assert "Marian" in card.text
+    assert "Mozilla" in card.text
+    assert "Lu et al." not in card.text
+    assert "before calibration" not in card.text
+    (tmp_path / "own.bin").write_bytes(b"")
+    (tmp_path / "own.spm").write_bytes(b"")
+    assert facts_of_name(tmp_path) == {}
+
+
+def test_a_source_longer_than_the_table_of_positions_is_read(made):
+    """Sinusoids have no limit: beyond the table they continue, at once and step by step, as in the equations."""
+    root, settings, weights, _ = made
+    model, tokenizer = load_seq2seq(str(root / "model"))
+    model = model.double().eval()
+    source, target = (tokenizer(" ".join(LINES * 30)).input_ids[:length] for length in (530, 4))
+    assert len(source) == 530
+    inputs = {"input_ids": torch.tensor([source]), "labels": torch.tensor([target])}
+    with torch.no_grad():
+        logits = model(**inputs).logits
+    expected, _ = SlowMarian(settings, weights)(source, target)
+    assert_close(logits[0, :, :-1], expected, 1e-4)  # float32 tables
+    positions = model.get_encoder().embed_positions
+    steps = [positions((1, 1), past) for past in range(510, 515)]
+    assert_close(torch.cat(steps), positions((1, 515), 0)[510:], 1e-6)  # the table is in float32
+    assert len(translate_texts(model, tokenizer, [" ".join(LINES * 30)], num_beams=1, max_new_tokens=2)) == 1
 
 
 def test_the_vocabulary_is_that_of_sentencepiece(made, tmp_path):

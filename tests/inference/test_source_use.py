@@ -15,7 +15,7 @@ from hf_attncal.metrics.trust import verdict_of
 
 
 def same(first, second):
-    for name in ("swapped", "attention", "diagonal", "contribution"):
+    for name in ("swapped", "attention", "diagonal", "contribution", "by_place"):
         np.testing.assert_allclose(getattr(first, name), getattr(second, name), atol=1e-9)
     assert first.informed == second.informed
 
@@ -46,6 +46,18 @@ def test_falls_are_those_of_one_pair_at_a_time(monkeypatch):
             fall = score(pair.source.ids.tolist(), pair.target.ids.tolist()) - score(other, pair.target.ids.tolist())
             np.testing.assert_allclose(found.swapped[number], [fall[words].sum(), len(words)])
     model.train()
+
+
+def test_places_are_those_of_single_heads_and_of_their_mean():
+    """The token with the most attention of a layer, head and step, by loops; the last token has no step after it."""
+    generator = np.random.default_rng(0)
+    attention, target, places = generator.random((2, 3, 5, 7)), np.array([0, 2, 4]), np.array([1, 3, 4, 6])
+    chosen = measuring._chosen_at_places(attention, target, places)
+    assert chosen.shape == (2, 4, 2, 3)
+    for layer, head, step, number in np.ndindex(chosen.shape):
+        heads = attention[layer].mean(axis=0) if head == 3 else attention[layer, head]
+        row = heads[min(target[number] + step, 4)]
+        assert places[chosen[layer, head, step, number]] == max(places, key=lambda place, row=row: row[place])
 
 
 def test_a_perfect_method_has_the_effect_of_the_best_tokens(monkeypatch):

@@ -8,7 +8,9 @@ from hf_attncal.metrics.trust import SourceUse, verdict_of
 PAIRS = 40
 
 
-def use(source=3.0, attention=0.9, diagonal=0.2, contribution=0.9, informed=1.0, pairs=PAIRS, spread=0.1):
+def use(
+    source=3.0, attention=0.9, diagonal=0.2, contribution=0.9, informed=1.0, pairs=PAIRS, spread=0.1, by_place=None
+):
     """Sums of pairs of ten target tokens whose best source tokens are worth ten nats; a share each, or None."""
     generator = np.random.default_rng(0)
 
@@ -21,6 +23,7 @@ def use(source=3.0, attention=0.9, diagonal=0.2, contribution=0.9, informed=1.0,
         of(diagonal),
         None if contribution is None else of(contribution),
         informed,
+        by_place,
     )
 
 
@@ -55,6 +58,35 @@ def test_whatever_is_not_shown_takes_from_it(changes, level, message):
     verdict = verdict_of(use(**changes))
     assert verdict.level == level
     assert message in str(verdict)
+
+
+@pytest.mark.parametrize("attention", [0.9, 0.1])
+def test_the_diagonal_stands_beside_chance(attention):
+    verdict = verdict_of(use(attention=attention, diagonal=0.6))
+    assert "of the best tokens (random tokens: 0 %, tokens at the same position: 6" in str(verdict)
+    assert verdict.measured["diagonal"].value == pytest.approx(0.6, abs=0.05)
+
+
+def test_the_place_to_read_is_chosen_on_half_of_the_pairs_and_measured_on_the_other():
+    by_place = np.ones((PAIRS, 2, 4, 2))
+    by_place[::2, 1, 2, 0] = 9.0  # the best by the half that chooses
+    by_place[1::2, 1, 2, 0] = 7.0
+    by_place[1::2, 0, 0, 1] = 10.0
+    verdict = verdict_of(use(by_place=by_place))
+    assert " Read layer 1 (counted from 0), its head 2, at the step that predicts the target token: these" in str(
+        verdict
+    )
+    assert "these tokens have 70 % (70 to 70) (chosen on half" in str(verdict)
+    names = ("best_layer", "best_head", "best_step")
+    assert [verdict.to_dict()["measured"][name] for name in names] == [1, 2, 0]
+    by_place[::2, 0, 3, 1] = 10.0
+    verdict = verdict_of(use(attention=0.1, by_place=by_place))
+    assert "Read layer 0 (counted from 0), the mean of its heads, at the step that reads the target token" in str(
+        verdict
+    )
+    assert [verdict.measured[name] for name in names] == [0, None, 1]
+    assert "Read layer" not in str(verdict_of(use(by_place=by_place), bootstrap=0))
+    assert "Read layer" not in str(verdict_of(use(pairs=11, by_place=by_place[:11])))
 
 
 def test_nothing_measured_is_no_trust():

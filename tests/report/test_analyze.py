@@ -6,14 +6,14 @@ from seq2seq_helpers import PAIRS, SOURCES, TARGETS, bpe_tokenizer, text_model, 
 
 from hf_attncal.data.pharaoh import GoldAlignment
 from hf_attncal.inference.reading import PairTooLongError
-from hf_attncal.report.analysis import analyze_corpus
+from hf_attncal.report.analysis import analyze_corpus, chosen_methods
 from hf_attncal.report.corpus import Corpus
 
 TAGS = [["capital" if word[0].isupper() else "small" for word in target.split()] for target in TARGETS]
 GOLD = [GoldAlignment(pair.links, pair.links) for pair in PAIRS]
 NO_LINKS = GoldAlignment(frozenset(), frozenset())
 CORPUS = Corpus(SOURCES, TARGETS, gold=GOLD, tags=TAGS)
-OPTIONS = {"methods": ["attention", "contribution", "random"], "bootstrap": 0, "browsed": 0}
+OPTIONS = {"methods": ["attention", "contribution", "random"], "bootstrap": 0, "browsed": 0, "measured": 30}
 
 
 def rows_of(corpus: Corpus, **options) -> dict[str, list]:
@@ -54,11 +54,11 @@ def test_charts_depend_only_on_the_pairs(expected, changed):
                     assert same == cell
 
 
-def test_a_stock_model_first_gets_the_tokens_its_attention_rests_on():
+def test_the_verdict_comes_first_then_the_tokens_that_a_stock_models_attention_rests_on():
     tokenizer, quick = bpe_tokenizer(), {"methods": ["attention"], "bootstrap": 0, "browsed": 0, "measured": 0}
     stock = analyze_corpus(text_model("marian", "stock"), CORPUS, tokenizer, probe=False, **quick)
-    first, second = stock.summary[:2]
-    assert second == str(stock.verdict)
+    verdict, first = stock.summary[:2]
+    assert verdict == str(stock.verdict)
     steps = stock.observed.steps.sum()
     shares = [stock.observed.by_group[:, layer, 1:].sum() / steps for layer in range(stock.observed.by_group.shape[1])]
     assert all(0.01 < share < 0.99 for share in shares)
@@ -129,3 +129,18 @@ def test_a_text_of_one_word_has_none_to_replace_it():
     with pytest.raises(ValueError, match=r"two different words.*got 1\b.*measured="):
         rows_of(corpus)
     assert "reliability_by_layer" in rows_of(corpus, measured=0)
+
+
+def test_slow_parts_are_asked_for_and_say_how_long_they_take(monkeypatch, caplog):
+    model, tokenizer = text_model("marian", "ours"), bpe_tokenizer()
+    report = analyze_corpus(model, CORPUS, tokenizer, bootstrap=0, browsed=0)
+    assert report.judged is None
+    assert list(report.scored) == ["attention", "contribution", "random", "diagonal"]
+    assert set(chosen_methods(model, ["all"])) == {*chosen_methods(model), "alti", "occlusion"}
+    assert not caplog.records
+    monkeypatch.setattr("hf_attncal.report.analysis.SILENCE", 0)
+    analyze_corpus(model, CORPUS, tokenizer, **OPTIONS)
+    pairs = f"{len(SOURCES)} pairs: about "
+    assert [pairs in message for message in caplog.messages] == [True, True]
+    assert "comparing methods with annotated links, " in caplog.messages[0]
+    assert "measuring faithfulness of 3 methods, " in caplog.messages[1]
