@@ -140,7 +140,7 @@ class SSRUSinusoidalPositions(hf.MarianSinusoidalPositionalEmbedding):
         return nn.functional.pad(torch.cat([angles.sin(), angles.cos()], dim=-1), (0, self.embedding_dim % 2))
 
     @torch.no_grad()
-    def forward(
+    def forward(  # type: ignore[override]  # as in the stock class
         self, input_ids_shape: torch.Size, past_key_values_length: int = 0, position_ids: Tensor | None = None
     ) -> Tensor:
         """Return the embeddings of consecutive positions, (T, d); arguments as in the stock class."""
