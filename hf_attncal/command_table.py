@@ -22,6 +22,7 @@ COMMANDS = {
     "score": "hf_attncal.commands.score:score",
     "show": "hf_attncal.commands.show:show",
     "summarize": "hf_attncal.commands.summarize:summarize",
+    "times": "hf_attncal.commands.times:times",
     "train": "hf_attncal.commands.train:train",
     "translate": "hf_attncal.commands.translate:translate",
 }

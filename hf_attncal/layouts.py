@@ -18,6 +18,7 @@ TOKENIZER_CONFIG, TOKENIZER = "tokenizer_config.json", "tokenizer.json"
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 CARD, RESULTS, RUN, LOCK = "README.md", "results.json", "run.json", "run.lock"
 SETTINGS_FILE, PROBABILITIES_FILE, CHECK_FILE = "alignment.json", "link_probabilities.json", "check.json"
+TIMES_FILE = "times.json"
 DIAGRAM, COUNTS = "link_probabilities.png", "hmm"
 # Default multilingual encoder, and its commit on the Hub.
 DEFAULT_ENCODER = "intfloat/multilingual-e5-small", "fd1525a9fd15316a2d503bf26ab031a61d056e98"
@@ -174,6 +175,12 @@ LAYOUTS = {
                     "the learned check",
                     "hf_attncal.checking.check_model:CheckModel",
                     learned_by="attncal check learn {model} --source FILE --target FILE",
+                ),
+                File(
+                    TIMES_FILE,
+                    "the learned evidence of unspoken words",
+                    "hf_attncal.speech.unspoken:Unspoken",
+                    learned_by="hf_attncal.speech.learning.learn_word_times",
                 ),
                 File(COUNTS, "a statistical aligner", "hf_attncal.alignment.aligner_job:AlignerJob", _STAYS),
             ),

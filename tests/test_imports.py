@@ -37,7 +37,7 @@ CORE = (
     ("training",),
 )
 # The wings stand on all of the core, and each on these others; the core imports none.
-WINGS = {"alignment": (), "checking": ("alignment",), "report": ("alignment", "checking")}
+WINGS = {"alignment": (), "checking": ("alignment",), "report": ("alignment", "checking"), "speech": ()}
 # What starts the work, on top of everything.
 TOP = (("commands",), ("__main__",))
 

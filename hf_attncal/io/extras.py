@@ -25,6 +25,7 @@ EXTRAS = {
     "zst": ("zstandard",),
     "ctranslate2": ("ctranslate2",),
     "documents": ("markdown-it-py", "polib"),
+    "speech": ("peft", "soundfile", "soxr"),
 }
 _MODULES = {
     "pyyaml": "yaml",

@@ -1,0 +1,1 @@
+"""Word times and unspoken words of a speech recogniser, read from an observer."""

@@ -1,0 +1,154 @@
+"""Learn word times: an observer of Whisper, from speech whose words have times.
+
+The observer learns, at each token of a word, the frames of the token; at the last token of the prompt, the frames of
+pauses; and at words that were planted into the text, NULL.
+"""
+
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers.modeling_outputs import BaseModelOutput
+
+from hf_attncal.adapters.observing import Lesson, learn_observer
+from hf_attncal.models.losses import IGNORE_INDEX
+
+from .observed import Listener
+from .timed_words import FRAMES, RATE, SpokenWindow, Word
+from .unspoken import ALARMS, Unspoken
+
+_RUNS, _MOST_WORDS = 3, 5  # runs of planted words in a window, and the words of a run
+Text = list[tuple[str, Word | None]]  # words, and where they were said; None for planted ones
+
+
+class _Window(NamedTuple):
+    """Window of speech, ready to learn from.
+
+    Args:
+        encoded: states of the encoder.
+        seconds: length of the audio.
+        texts: text as it was said, and the text with planted words.
+    """
+
+    encoded: Tensor
+    seconds: float
+    texts: tuple[Text, Text]
+
+
+def learn_word_times(
+    model: Any,
+    processor: Any,
+    windows: Sequence[SpokenWindow],
+    held_out: Sequence[SpokenWindow],
+    *,
+    language: str | None = None,
+    seed: int = 0,
+    **learning: Any,
+) -> tuple[Any, Unspoken, Lesson]:
+    """Learn an observer of word times, and the probability that nobody said a word.
+
+    Args:
+        model: Whisper, on the device to use; it stays as it is.
+        processor: processor of the model.
+        windows: speech with the times of its words; ten minutes are enough.
+        held_out: other speech, which chooses the head and the alarm.
+        language: language of the speech. Default: None, the model detects it.
+        seed: seed of the planted words and of learning.
+        **learning: `places`, `epochs`, `learning_rate` and `adapter_name` of `learn_observer`.
+
+    Returns:
+        The model with the observer, the learned probability, and what the observer learned.
+
+    Raises:
+        ValueError: fewer than two windows on a side, or words outside of their window.
+    """
+    listener = Listener(model, processor, language, observing=False)
+    rng = random.Random(seed)
+    text, other = ([*_prepared(listener, part, name, rng)] for part, name in ((windows, "windows"), (held_out, "held_out")))
+    adapted, lesson = learn_observer(
+        model, _batches(listener, text), _batches(listener, other), seed=seed, **learning
+    )
+    listener = Listener(adapted, processor, language)
+    unspoken = Unspoken.learn(*planted_evidence(listener, text))
+    evidence, planted = planted_evidence(listener, other)
+    alarm = float(np.quantile(unspoken.probabilities(evidence[~planted]), 1 - ALARMS))
+    return adapted, Unspoken(unspoken.mean, unspoken.deviation, unspoken.weights, alarm), lesson
+
+
+def with_planted(words: Sequence[Word], others: Sequence[Sequence[Word]], rng: random.Random) -> Text:
+    """Return a text with three runs of two to five words of other windows, at most."""
+    text: Text = [(word.text, word) for word in words]
+    for _ in range(_RUNS):
+        other = rng.choice(others)
+        size = min(rng.randint(2, _MOST_WORDS), len(other))
+        begin, place = rng.randrange(len(other) - size + 1), rng.randint(0, len(text))
+        text[place:place] = [(word.text, None) for word in other[begin : begin + size]]
+    return text
+
+
+def planted_evidence(listener: Listener, windows: Sequence[_Window]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the evidence of the words of the texts with planted words, and which of them were planted."""
+    evidence, planted = [], []
+    for window in windows:
+        text = window.texts[1]
+        evidence.append(listener.observe(window.encoded, window.seconds, [word for word, _ in text]).evidence())
+        planted += [said is None for _, said in text]
+    return np.concatenate(evidence), np.array(planted)
+
+
+def _prepared(
+    listener: Listener, windows: Sequence[SpokenWindow], name: str, rng: random.Random
+) -> Iterator[_Window]:
+    if len(windows) < 2 or not all(window.words for window in windows):
+        raise ValueError(f"`{name}` must have two windows or more, each with words, got {len(windows)}.")
+    for number, window in enumerate(windows):
+        seconds = len(window.audio) / RATE
+        for word in window.words:
+            if not 0 <= word.start < word.end <= seconds + 1 / FRAMES:
+                raise ValueError(
+                    f"`{name}`: window {number} (counted from 0) has {seconds:.2f} seconds and {word.text!r} from "
+                    f"{word.start} to {word.end}. Give times in seconds from the start of the window."
+                )
+        others = [other.words for other in windows if other is not window]
+        texts = [(word.text, word) for word in window.words], with_planted(window.words, others, rng)
+        yield _Window(listener.encode(window.audio), seconds, texts)
+
+
+def _batches(listener: Listener, windows: Sequence[_Window]) -> Iterator[dict[str, Any]]:
+    for window in windows:
+        prompt = listener.prompt(window.encoded)
+        for text in window.texts:
+            ids, links = token_links(listener, text, window.seconds, window.encoded.shape[1])
+            unseen = torch.zeros(len(prompt) - 2, links.shape[1])
+            end = listener.model.generation_config.eos_token_id
+            yield {
+                "encoder_outputs": BaseModelOutput(window.encoded),
+                "decoder_input_ids": torch.tensor([[*prompt, *ids]]),
+                "labels": torch.tensor([[IGNORE_INDEX] * (len(prompt) - 2) + [prompt[-1], *ids, end]]),
+                # The step that reads the last token is the one that predicts the end.
+                "links": torch.cat([unseen, links, links[-1:]]).unsqueeze(0),
+            }
+
+
+def token_links(listener: Listener, text: Text, seconds: float, frames: int) -> tuple[list[int], Tensor]:
+    """Return the tokens of a text, and the links of a pause and of each token to frames, (1 + T, `frames`).
+
+    A token has its part of the word's time, by its characters.
+    """
+    ids, owners = listener.tokens([word for word, _ in text])
+    sizes = np.array([max(1, len(listener.processor.tokenizer.decode([token]).strip())) for token in ids])
+    links = torch.zeros(1 + len(ids), frames)
+    for number, (_, said) in enumerate(text):
+        if said is None:
+            continue
+        tokens = np.flatnonzero(owners == number)
+        shares = np.append(0, sizes[tokens].cumsum()) / sizes[tokens].sum()
+        bounds = np.round(FRAMES * (said.start + shares * (said.end - said.start))).astype(int)
+        for token, start, end in zip(tokens, bounds[:-1], bounds[1:], strict=True):
+            links[1 + token, start : max(end, start + 1)] = 1
+    links[0, : round(seconds * FRAMES)] = 1
+    links[0, links[1:].any(dim=0)] = 0
+    return ids, links

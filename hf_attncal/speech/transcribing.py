@@ -1,0 +1,136 @@
+"""Words of speech with their times: transcribed by Whisper, or given as a text."""
+
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
+from typing import Any, NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from .observed import Listener
+from .sound import check_audio, cut
+from .timed_words import RATE, Word
+from .unspoken import BY_NULL, Unspoken
+
+_MOST_COVERED = 0.5  # share of an unwritten word's time that written words may have
+
+
+class _Window(NamedTuple):
+    """Window of an audio, with its start in seconds and the words that the model hears."""
+
+    start: float
+    seconds: float
+    encoded: Tensor
+    heard: list[str]
+
+
+def word_times(
+    model: Any,
+    processor: Any,
+    audio: np.ndarray,
+    text: str | None = None,
+    *,
+    unspoken: Unspoken = BY_NULL,
+    language: str | None = None,
+) -> list[Word]:
+    """Return the words of an audio with their times and the probability that they were said.
+
+    The model transcribes windows of at most 30 seconds, cut in pauses, as it does without an observer. Then it reads
+    what it wrote, or the text, once more with its observer.
+
+    Args:
+        model: Whisper with an observer of `learn_word_times` as its active adapter.
+        processor: processor of the model.
+        audio: samples at 16 kHz, one channel (`read_audio`).
+        text: text of the audio, its words separated by white space. Default: None, the transcript of the model.
+        unspoken: learned probability that nobody said a word (`Unspoken.load(folder)`). Default: the weight of NULL.
+        language: language of the audio, such as "de". Default: None, the model detects it.
+
+    Returns:
+        Words in the order of the text; those with the kind "unspoken" have no length, and those with "unwritten" were
+        heard and are not in the text. `transcript(words)` has the form of transformers' pipeline.
+
+    Raises:
+        ValueError: the model has no observer, the audio is empty, or the text does not fit the audio.
+    """
+    listener = Listener(model, processor, language)
+    windows = []
+    for start, samples in cut(check_audio(audio), listener.longest):
+        encoded = listener.encode(samples)
+        windows.append(_Window(start, len(samples) / RATE, encoded, listener.transcribe(encoded)))
+    if text is None:
+        texts = [window.heard for window in windows]
+    elif not text.split():
+        raise ValueError("`text` must have words, got none.")
+    else:
+        texts = assigned(text.split(), [window.heard for window in windows])
+    words: list[Word] = []
+    for window, own in zip(windows, texts, strict=True):
+        timed = _timed(listener, window, own, unspoken)
+        if new := unmatched(own, window.heard):
+            heard = _timed(listener, window, window.heard, unspoken)
+            timed = [*_merged(timed, [heard[number] for number in new])]
+        words += [word._replace(start=window.start + word.start, end=window.start + word.end) for word in timed]
+    if text is not None and not any(word.kind == "said" for word in words):
+        raise ValueError("No word of the text was said: the text does not fit the audio.")
+    return words
+
+
+def _timed(listener: Listener, window: _Window, words: Sequence[str], unspoken: Unspoken) -> list[Word]:
+    """Return the words of a window with times from its start."""
+    if not words:
+        return []
+    observation = listener.observe(window.encoded, window.seconds, words)
+    wrong = unspoken.probabilities(observation.evidence())
+    spans = observation.spans(wrong <= unspoken.alarm)
+    return [
+        Word(word, float(start), float(end), 1 - float(p), "unspoken" if p > unspoken.alarm else "said")
+        for word, (start, end), p in zip(words, spans, wrong, strict=True)
+    ]
+
+
+def _normal(words: Sequence[str]) -> list[str]:
+    """Return words without case and punctuation."""
+    return ["".join(filter(str.isalnum, word.casefold())) or word for word in words]
+
+
+def unmatched(words: Sequence[str], heard: Sequence[str]) -> list[int]:
+    """Return the numbers of the heard words that are not among the words of the text, in order."""
+    matcher = SequenceMatcher(None, _normal(words), _normal(heard), autojunk=False)
+    blocks = matcher.get_matching_blocks()
+    matched = {block.b + number for block in blocks for number in range(block.size)}
+    return [number for number in range(len(heard)) if number not in matched]
+
+
+def assigned(words: Sequence[str], heard: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Divide the words of a text among windows, by the words that were heard in each.
+
+    A word that was not heard belongs to the window of the word before it; before the first heard one, to its window.
+    """
+    owners = np.repeat(np.arange(len(heard)), [len(own) for own in heard])
+    every = [word for own in heard for word in own]
+    texts: list[list[str]] = [[] for _ in heard]
+    window = 0
+    for tag, begin, end, first, last in SequenceMatcher(
+        None, _normal(words), _normal(every), autojunk=False
+    ).get_opcodes():
+        for number in range(begin, end):
+            if tag != "delete":
+                window = int(owners[first + (number - begin) * (last - first) // (end - begin)])
+            texts[window].append(words[number])
+    return texts
+
+
+def _merged(words: Sequence[Word], heard: Sequence[Word]) -> Iterator[Word]:
+    """Insert the heard words that were said where the text has no word that was."""
+    said = [word for word in words if word.kind == "said"]
+    unwritten = []
+    for word in heard:
+        covered = sum(max(0.0, min(word.end, own.end) - max(word.start, own.start)) for own in said)
+        if word.kind == "said" and covered < _MOST_COVERED * (word.end - word.start):
+            unwritten.append(word._replace(kind="unwritten"))
+    for word in words:
+        while unwritten and unwritten[0].start < word.start:
+            yield unwritten.pop(0)
+        yield word
+    yield from unwritten
