@@ -232,7 +232,9 @@ def _states(model: Any, batches: Iterable[Mapping[str, Tensor]]) -> Iterator[_Ba
     model.eval()
     try:
         for batch in batches:
-            inputs = {name: tensor.to(model.device) for name, tensor in batch.items() if torch.is_tensor(tensor)}
+            inputs: dict[str, Any] = {
+                name: value.to(model.device) if torch.is_tensor(value) else value for name, value in batch.items()
+            }
             labels, links = inputs.pop("labels"), inputs.pop("links").bool()
             mask: Any = inputs.get("attention_mask")
             inputs.setdefault("decoder_input_ids", shift_labels(model, labels))

@@ -77,6 +77,7 @@ Checking = Annotated[Running, _OPENING | _LINE | {"progress": ""}]
 Aligning = Annotated[Running, _OPENING | _LINE | {"batch_size": "256", "progress": ""}]
 Translating = Annotated[Running, _OPENING | _LINE | {"batch_size": "32", "progress": ""}]
 Summarising = Annotated[Running, _OPENING | {"longest_line": "100000", "batch_size": "16", "progress": ""}]
+Timing = Annotated[Running, dict.fromkeys(("device", "dtype", "threads"), "")]
 Counting = Annotated[Running, _LINE | {"languages": "", "threads": "", "progress": ""}]
 Linked = Annotated[Running, _LINE | {"batch_size": "PYTHON_ONLY", "progress": ""}]
 # Formats of links, word separators, and ways to merge the links of both directions.

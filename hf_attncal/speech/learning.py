@@ -24,7 +24,7 @@ _RUNS, _MOST_WORDS = 3, 5  # runs of planted words in a window, and the words of
 Text = list[tuple[str, Word | None]]  # words, and where they were said; None for planted ones
 
 
-class _Window(NamedTuple):
+class PreparedWindow(NamedTuple):
     """Window of speech, ready to learn from.
 
     Args:
@@ -67,10 +67,10 @@ def learn_word_times(
     """
     listener = Listener(model, processor, language, observing=False)
     rng = random.Random(seed)
-    text, other = ([*_prepared(listener, part, name, rng)] for part, name in ((windows, "windows"), (held_out, "held_out")))
-    adapted, lesson = learn_observer(
-        model, _batches(listener, text), _batches(listener, other), seed=seed, **learning
+    text, other = (
+        [*prepared(listener, part, name, rng)] for part, name in ((windows, "windows"), (held_out, "held_out"))
     )
+    adapted, lesson = learn_observer(model, _batches(listener, text), _batches(listener, other), seed=seed, **learning)
     listener = Listener(adapted, processor, language)
     unspoken = Unspoken.learn(*planted_evidence(listener, text))
     evidence, planted = planted_evidence(listener, other)
@@ -89,7 +89,7 @@ def with_planted(words: Sequence[Word], others: Sequence[Sequence[Word]], rng: r
     return text
 
 
-def planted_evidence(listener: Listener, windows: Sequence[_Window]) -> tuple[np.ndarray, np.ndarray]:
+def planted_evidence(listener: Listener, windows: Sequence[PreparedWindow]) -> tuple[np.ndarray, np.ndarray]:
     """Return the evidence of the words of the texts with planted words, and which of them were planted."""
     evidence, planted = [], []
     for window in windows:
@@ -99,9 +99,18 @@ def planted_evidence(listener: Listener, windows: Sequence[_Window]) -> tuple[np
     return np.concatenate(evidence), np.array(planted)
 
 
-def _prepared(
-    listener: Listener, windows: Sequence[SpokenWindow], name: str, rng: random.Random
-) -> Iterator[_Window]:
+def prepared(
+    listener: Listener,
+    windows: Sequence[SpokenWindow],
+    name: str,
+    rng: random.Random,
+    encoded: Sequence[Tensor] | None = None,
+) -> Iterator[PreparedWindow]:
+    """Yield windows with planted words and the states of the encoder; `encoded` saves computing these.
+
+    Raises:
+        ValueError: fewer than two windows, no words, or words outside of their window; the message begins with `name`.
+    """
     if len(windows) < 2 or not all(window.words for window in windows):
         raise ValueError(f"`{name}` must have two windows or more, each with words, got {len(windows)}.")
     for number, window in enumerate(windows):
@@ -114,10 +123,11 @@ def _prepared(
                 )
         others = [other.words for other in windows if other is not window]
         texts = [(word.text, word) for word in window.words], with_planted(window.words, others, rng)
-        yield _Window(listener.encode(window.audio), seconds, texts)
+        states = listener.encode(window.audio) if encoded is None else encoded[number]
+        yield PreparedWindow(states, seconds, texts)
 
 
-def _batches(listener: Listener, windows: Sequence[_Window]) -> Iterator[dict[str, Any]]:
+def _batches(listener: Listener, windows: Sequence[PreparedWindow]) -> Iterator[dict[str, Any]]:
     for window in windows:
         prompt = listener.prompt(window.encoded)
         for text in window.texts:

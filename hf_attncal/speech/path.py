@@ -21,7 +21,9 @@ def best_path(tokens: np.ndarray, pause: np.ndarray, first: np.ndarray) -> np.nd
     """
     count, frames = tokens.shape
     if count > frames:
-        raise ValueError(f"The text has {count} tokens and the audio {frames} frames: the text does not fit the audio.")
+        raise ValueError(
+            f"The text has {count} tokens and the audio {frames} frames: the text does not fit the audio."
+        )
     # A column holds the best sums of the paths that are, in this frame, in token t, or in the pause before token t.
     spoken, silent = np.full(count, _NEVER), np.full(count + 1, _NEVER)
     spoken[0], silent[0] = tokens[0, 0], pause[0]
