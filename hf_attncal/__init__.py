@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # at run time `__getattr__` below imports these
     from hf_attncal.commands.score import score as score
     from hf_attncal.commands.show import show as show
     from hf_attncal.commands.summarize import summarize as summarize
+    from hf_attncal.commands.times import times as times
     from hf_attncal.commands.train import train as train
     from hf_attncal.commands.translate import translate as translate
     from hf_attncal.inference.running import Running as Running

@@ -74,7 +74,7 @@ def test_an_aligner_with_all_its_learned_files(tmp_path):
     write_probabilities_card(tmp_path, score, score, "two links")
     assert_layouts_know(tmp_path)
     beside = {file.name for file in files("aligner")}
-    assert beside - names_in(tmp_path) == {"check.json"}  # `tests/checking` learns one
+    assert beside - names_in(tmp_path) == {"check.json", "times.json"}  # `tests/checking` and `tests/speech` learn one
 
 
 # ---- what is read of the table ----

@@ -1,6 +1,6 @@
 """`attncal times`: times of the words of an audio, and words that nobody said or wrote."""
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from hf_attncal.inference.running import Running
 from hf_attncal.io.errors import user_errors
@@ -21,16 +21,15 @@ def times(
     observer: Model,
     text: Text | None = None,
     output: Output = None,
-    format: Literal["json", "srt", "vtt", "TextGrid"] | None = None,
     language: str | None = None,
     running: Timing = Running(),
 ) -> "list[Word] | None":
-    """Find when each word of an audio is said.
+    """Find the time of each spoken word.
 
-    Whisper transcribes the audio as it does without an observer, or --text is its text. The observer then says where
-    the model hears each word. A word that nobody said, as Whisper writes them in silence, is marked `[-word-]`; a word
-    that was heard and is missing in --text `{+word+}`. An observer is learned by `learn_word_times`, from speech whose
-    words have times; see docs/observers.md.
+    Whisper transcribes the audio as it does without an observer, unless --text is given. The observer then finds the
+    place of each word. A word that nobody spoke, such as Whisper writes in silence, is marked `[-word-]`. A word that
+    was heard and is missing in --text is marked `{+word+}`. The function `learn_word_times` makes an observer from
+    speech with known word times; see docs/observers.md.
 
     Examples:
         attncal times talk.wav --model whisper --observer observer --output talk.srt
@@ -43,9 +42,8 @@ def times(
         model: folder or Hub name of a Whisper model
         observer: folder of an observer of this model
         text: text of the audio, words separated by white space [default: the transcript of the model]
-        output: output file
-        format: json: words, times and probabilities; srt: subtitles; vtt: subtitles with the time of each word;
-            TextGrid: for Praat [default: by the ending of --output, else json]
+        output: output file; the ending .srt is for subtitles, .vtt for subtitles with the time of each word, .TextGrid
+            for Praat, any other for JSON with the probabilities
         language: language of the audio, such as de [default: detected by the model]
         running: device and precision
 
@@ -60,24 +58,23 @@ def times(
 
     need("speech")
     from hf_attncal.inference.opening import check_loadable
-    from hf_attncal.speech.writing import FORMATS, format_of
 
     with user_errors():
-        chosen = format_of(output, format)
         lines = None if text is None else lines_of(text)
     check_loadable(model, observer)
     from hf_attncal.speech.opening import load_speech
     from hf_attncal.speech.sound import read_audio
     from hf_attncal.speech.transcribing import word_times
+    from hf_attncal.speech.writing import WORD_FORMATS, format_by_name
 
     with user_errors():
         samples = read_audio(audio)
     whisper, processor, unspoken = load_speech(f"{model}", f"{observer}", running)
     with user_errors():
-        given = None if lines is None else " ".join(lines)
-        words = word_times(whisper, processor, samples, given, unspoken=unspoken, language=language)
+        transcript = None if lines is None else " ".join(lines)
+        words = word_times(whisper, processor, samples, transcript, unspoken=unspoken, language=language)
     if output is None:
         return words
     with output_lines(f"{output}") as file:
-        write_lines(file, FORMATS[chosen](words).splitlines())
+        write_lines(file, WORD_FORMATS[format_by_name(f"{output}")](words).splitlines())
     return None

@@ -20,7 +20,7 @@ from .observed import Listener
 from .timed_words import FRAMES, RATE, SpokenWindow, Word
 from .unspoken import ALARMS, Unspoken
 
-_RUNS, _MOST_WORDS = 3, 5  # runs of planted words in a window, and the words of a run
+_RUNS, _MOST_WORDS = 3, 5  # number of runs of planted words in a window, and the words of a run
 Text = list[tuple[str, Word | None]]  # words, and where they were said; None for planted ones
 
 
@@ -60,20 +60,21 @@ def learn_word_times(
         **learning: `places`, `epochs`, `learning_rate` and `adapter_name` of `learn_observer`.
 
     Returns:
-        The model with the observer, the learned probability, and what the observer learned.
+        The model with its observer, the learned probability, and the lesson of `learn_observer`.
 
     Raises:
         ValueError: fewer than two windows on a side, or words outside of their window.
     """
     listener = Listener(model, processor, language, observing=False)
     rng = random.Random(seed)
-    text, other = (
-        [*prepared(listener, part, name, rng)] for part, name in ((windows, "windows"), (held_out, "held_out"))
+    text = list(prepared(listener, windows, "windows", rng))
+    second = list(prepared(listener, held_out, "held_out", rng))
+    adapted, lesson = learn_observer(
+        model, _batches(listener, text), _batches(listener, second), seed=seed, **learning
     )
-    adapted, lesson = learn_observer(model, _batches(listener, text), _batches(listener, other), seed=seed, **learning)
     listener = Listener(adapted, processor, language)
     unspoken = Unspoken.learn(*planted_evidence(listener, text))
-    evidence, planted = planted_evidence(listener, other)
+    evidence, planted = planted_evidence(listener, second)
     alarm = float(np.quantile(unspoken.probabilities(evidence[~planted]), 1 - ALARMS))
     return adapted, Unspoken(unspoken.mean, unspoken.deviation, unspoken.weights, alarm), lesson
 
@@ -82,10 +83,10 @@ def with_planted(words: Sequence[Word], others: Sequence[Sequence[Word]], rng: r
     """Return a text with three runs of two to five words of other windows, at most."""
     text: Text = [(word.text, word) for word in words]
     for _ in range(_RUNS):
-        other = rng.choice(others)
-        size = min(rng.randint(2, _MOST_WORDS), len(other))
-        begin, place = rng.randrange(len(other) - size + 1), rng.randint(0, len(text))
-        text[place:place] = [(word.text, None) for word in other[begin : begin + size]]
+        source = rng.choice(others)
+        size = min(rng.randint(2, _MOST_WORDS), len(source))
+        begin, place = rng.randrange(len(source) - size + 1), rng.randint(0, len(text))
+        text[place:place] = [(word.text, None) for word in source[begin : begin + size]]
     return text
 
 

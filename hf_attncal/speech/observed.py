@@ -9,12 +9,13 @@ from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 
 from hf_attncal.inference.reading import observer_of
+from hf_attncal.io.messages import silenced_libraries
 from hf_attncal.models.functional import token_rows
 
-from .path import best_path
+from .path import monotone_path
 from .timed_words import FRAMES, RATE
 
-EVIDENCE = ("null", "null of the word before", "null of the word after")  # as log-odds
+EVIDENCE = ("null", "null of the word before", "null of the word after")  # log-odds
 _FLOOR, _MIN_SCORE = 1e-9, 0.0025
 
 
@@ -52,9 +53,10 @@ class Listener:
         return self.model.get_encoder()(features).last_hidden_state
 
     def transcribe(self, encoded: Tensor) -> list[str]:
-        """Return the words that the model hears in a window."""
+        """Transcribe a window; return its words."""
         options = {} if self.language is None else {"language": self.language}
-        ids = self.model.generate(encoder_outputs=BaseModelOutput(encoded), **options)
+        with silenced_libraries():  # Whisper's own `generate` logs that it uses deprecated arguments
+            ids = self.model.generate(encoder_outputs=BaseModelOutput(encoded), **options)
         return self.processor.tokenizer.decode(ids[0], skip_special_tokens=True).split()
 
     def prompt(self, encoded: Tensor) -> list[int]:
@@ -142,7 +144,7 @@ class Observation(NamedTuple):
         owners, frames = self.owners[on_path], np.zeros((0, 2))
         if on_path.any():
             scores = path_scores(np.vstack([self.pause, self.attention[on_path]]))
-            frames = best_path(scores[1:], scores[0], np.diff(owners, prepend=-1) > 0) / FRAMES
+            frames = monotone_path(scores[1:], scores[0], np.diff(owners, prepend=-1) > 0) / FRAMES
         for word, is_said in enumerate(said):
             own = frames[owners == word]
             spans[word] = (own[0, 0], own[-1, 1]) if is_said else (end, end)

@@ -5,7 +5,7 @@ import numpy as np
 _NEVER = -1e30
 
 
-def best_path(tokens: np.ndarray, pause: np.ndarray, first: np.ndarray) -> np.ndarray:
+def monotone_path(tokens: np.ndarray, pause: np.ndarray, first: np.ndarray) -> np.ndarray:
     """Return the first frame of each token and the one after its last, (T, 2), on the best path.
 
     Each token has one frame or more, in the order of the text. Between words, and at both ends, frames may be a pause.
@@ -22,7 +22,7 @@ def best_path(tokens: np.ndarray, pause: np.ndarray, first: np.ndarray) -> np.nd
     count, frames = tokens.shape
     if count > frames:
         raise ValueError(
-            f"The text has {count} tokens and the audio {frames} frames: the text does not fit the audio."
+            f"The text has {count} tokens, more than the {frames} frames of the audio: it does not fit the audio."
         )
     # A column holds the best sums of the paths that are, in this frame, in token t, or in the pause before token t.
     spoken, silent = np.full(count, _NEVER), np.full(count + 1, _NEVER)

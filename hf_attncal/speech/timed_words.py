@@ -26,7 +26,7 @@ class Word(NamedTuple):
 
 
 class SpokenWindow(NamedTuple):
-    """At most 30 seconds of audio at 16 kHz, and the words that are said in it."""
+    """At most 30 seconds of audio at 16 kHz, and its spoken words."""
 
     audio: np.ndarray
     words: list[Word]

@@ -16,7 +16,7 @@ _MOST_COVERED = 0.5  # share of an unwritten word's time that written words may 
 
 
 class _Window(NamedTuple):
-    """Window of an audio, with its start in seconds and the words that the model hears."""
+    """Window of an audio, with its start in seconds and its transcript by the model."""
 
     start: float
     seconds: float
@@ -36,7 +36,7 @@ def word_times(
     """Return the words of an audio with their times and the probability that they were said.
 
     The model transcribes windows of at most 30 seconds, cut in pauses, as it does without an observer. Then it reads
-    what it wrote, or the text, once more with its observer.
+    the transcript or the text once more with its observer.
 
     Args:
         model: Whisper with an observer of `learn_word_times` as its active adapter.
@@ -82,7 +82,7 @@ def _timed(listener: Listener, window: _Window, words: Sequence[str], unspoken: 
         return []
     observation = listener.observe(window.encoded, window.seconds, words)
     wrong = unspoken.probabilities(observation.evidence())
-    spans = observation.spans(wrong <= unspoken.alarm)
+    spans = observation.spans(wrong <= unspoken.alarm).clip(max=window.seconds)
     return [
         Word(word, float(start), float(end), 1 - float(p), "unspoken" if p > unspoken.alarm else "said")
         for word, (start, end), p in zip(words, spans, wrong, strict=True)
@@ -123,10 +123,10 @@ def assigned(words: Sequence[str], heard: Sequence[Sequence[str]]) -> list[list[
 
 def _merged(words: Sequence[Word], heard: Sequence[Word]) -> Iterator[Word]:
     """Insert the heard words that were said where the text has no word that was."""
-    said = [word for word in words if word.kind == "said"]
+    spoken = [word for word in words if word.kind == "said"]
     unwritten = []
     for word in heard:
-        covered = sum(max(0.0, min(word.end, own.end) - max(word.start, own.start)) for own in said)
+        covered = sum(max(0.0, min(word.end, own.end) - max(word.start, own.start)) for own in spoken)
         if word.kind == "said" and covered < _MOST_COVERED * (word.end - word.start):
             unwritten.append(word._replace(kind="unwritten"))
     for word in words:

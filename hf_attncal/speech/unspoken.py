@@ -1,4 +1,4 @@
-"""Probability that nobody said a word, learned from words that were planted into what was said."""
+"""Probability that nobody said a word, learned from words planted into spoken text."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -68,10 +68,10 @@ class Unspoken:
             ValueError: the file is missing or was changed, or belongs to another observer.
         """
         with sealed(Path(folder) / TIMES_FILE) as values:
-            found = cls(**values)
-            if len(found.weights) != len(EVIDENCE) + 1 or len(found.mean) != len(EVIDENCE):
-                raise ValueError(f"`weights` must have {len(EVIDENCE) + 1} values, got {len(found.weights)}")
-            return found
+            loaded = cls(**values)
+            if len(loaded.weights) != len(EVIDENCE) + 1 or len(loaded.mean) != len(EVIDENCE):
+                raise ValueError(f"`weights` must have {len(EVIDENCE) + 1} values, got {len(loaded.weights)}")
+            return loaded
 
 
 BY_NULL = Unspoken((0, 0, 0), (1, 1, 1), (0, 1, 0, 0))  # the weight of NULL, in place of a learned probability

@@ -4,8 +4,6 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
-from hf_attncal.io.errors import check_choice
-
 from .timed_words import Word
 
 _LONGEST, _PAUSE = 80, 0.7  # characters and the pause in seconds that end a subtitle
@@ -105,7 +103,7 @@ def json_transcript(words: Sequence[Word]) -> str:
     return json.dumps(transcript(words), ensure_ascii=False, indent=1) + "\n"
 
 
-FORMATS: dict[str, Callable[[Sequence[Word]], str]] = {
+WORD_FORMATS: dict[str, Callable[[Sequence[Word]], str]] = {
     "json": json_transcript,
     "srt": srt,
     "vtt": vtt,
@@ -113,12 +111,7 @@ FORMATS: dict[str, Callable[[Sequence[Word]], str]] = {
 }
 
 
-def format_of(output: object, chosen: str | None = None) -> str:
-    """Return the chosen format, or that of the ending of a file; JSON for another output.
-
-    Raises:
-        CommandError: `chosen` is no format.
-    """
-    check_choice("--format", chosen, list(FORMATS))
-    ending = str(output).rpartition(".")[2].casefold()
-    return chosen or next((name for name in FORMATS if name.casefold() == ending), "json")
+def format_by_name(name: str) -> str:
+    """Return the format of a file by the ending of its name; JSON for another ending."""
+    ending = name.rpartition(".")[2].casefold()
+    return next((form for form in WORD_FORMATS if form.casefold() == ending), "json")

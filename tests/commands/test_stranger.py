@@ -64,6 +64,7 @@ GIVEN = {
     "export": "model",
     "import": "folder --output new",
     "publish": "model someone/name",
+    "times": "text --model model --observer model --text text --output new",
     "show": "model --source text --aligner model --output new",
     "demo": "--output new",
 }
