@@ -22,7 +22,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.whisper.generation_whisper import _dynamic_time_warping, _median_filter
 
 from hf_attncal.adapters import save_adapter
-from hf_attncal.adapters.observing import Place
+from hf_attncal.adapters.observing import HeadPlace
 from hf_attncal.io.files import write_json
 from hf_attncal.metrics.records import record
 from hf_attncal.speech.learning import learn_word_times, planted_evidence, prepared
@@ -38,7 +38,7 @@ TEXTS = {
 }
 SEEDS = {"train": 1, "dev": 2, "test": 3, "tuning": 4}
 PAUSE = 0.3  # seconds
-PLACE = Place(layer=2, head=5, shift=True)  # the best of six on the voices of "dev"
+PLACE = HeadPlace(layer=2, head=5, shift=True)  # the best of six on the voices of "dev"
 SIZES = {"train": 40, "dev": 8, "test": 40, "tuning": 20}  # windows
 STEPS = 200  # of fine-tuning
 Spans = list[tuple[float, float] | None]
