@@ -130,24 +130,24 @@ class Observation(NamedTuple):
         around = np.pad(own, 1, mode="edge")
         return np.column_stack([own, around[:-2], around[2:]])
 
-    def spans(self, said: np.ndarray) -> np.ndarray:
+    def spans(self, spoken: np.ndarray) -> np.ndarray:
         """Return start and end of the words that were said in seconds, (words, 2), by the best path.
 
         Args:
-            said: True for the words that are on the path; the others end where the word before them ends, (words,).
+            spoken: True for the words that are on the path; the others end where the word before them ends, (words,).
 
         Raises:
             ValueError: there are more tokens than frames.
         """
-        on_path = said[self.owners]
-        spans, end = np.zeros((len(said), 2)), 0.0
+        on_path = spoken[self.owners]
+        spans, end = np.zeros((len(spoken), 2)), 0.0
         owners, frames = self.owners[on_path], np.zeros((0, 2))
         if on_path.any():
             scores = path_scores(np.vstack([self.pause, self.attention[on_path]]))
             frames = monotone_path(scores[1:], scores[0], np.diff(owners, prepend=-1) > 0) / FRAMES
-        for word, is_said in enumerate(said):
+        for word, is_spoken in enumerate(spoken):
             own = frames[owners == word]
-            spans[word] = (own[0, 0], own[-1, 1]) if is_said else (end, end)
+            spans[word] = (own[0, 0], own[-1, 1]) if is_spoken else (end, end)
             end = spans[word, 1]
         return spans
 

@@ -5,7 +5,6 @@ import random
 import numpy as np
 import pytest
 import torch
-import transformers
 from peft import PeftModel
 from speech_helpers import SECONDS, spoken_tones, tiny_whisper, tone
 
@@ -16,15 +15,6 @@ from hf_attncal.speech.sound import cut
 from hf_attncal.speech.timed_words import RATE, Word
 from hf_attncal.speech.transcribing import assigned, unmatched, word_times
 from hf_attncal.speech.unspoken import Unspoken
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quiet():
-    """Silence transformers, whose `generate` of Whisper logs that it uses deprecated arguments of its own."""
-    level = transformers.logging.get_verbosity()
-    transformers.logging.set_verbosity_error()
-    yield
-    transformers.logging.set_verbosity(level)
 
 
 @pytest.fixture(scope="module")
