@@ -29,6 +29,7 @@ docs/for_attention
 docs/compared
 docs/models
 docs/adapters
+docs/observers
 docs/alignment
 docs/which_aligner
 docs/check
@@ -76,6 +77,7 @@ docs/api/analysis
 docs/api/metrics
 docs/api/training
 docs/api/inference
+docs/api/speech
 docs/api/figures
 docs/api/hub
 ```

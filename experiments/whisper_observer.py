@@ -329,7 +329,7 @@ def main() -> None:
             texts = {text: options.texts / text for group in TEXTS.values() for text in group}
             metadata = record(config, texts | {"model.safetensors": options.whisper / "model.safetensors"})
             seconds = time.process_time() - start
-            write_json({"results": results, "cpu_seconds": seconds, **metadata}, options.output / f"{file}.json")
+            write_json({**metadata, "cpu_seconds": seconds, "results": results}, options.output / f"{file}.json")
             print(file, results, flush=True)
 
 

@@ -2,11 +2,13 @@
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 from peft import get_peft_model
 from speech_helpers import tiny_whisper, tone
+from test_readme import blocks, commands
 from transformers import WhisperForConditionalGeneration
 
 import hf_attncal
@@ -15,6 +17,7 @@ from hf_attncal.commands import main
 from hf_attncal.io.errors import CommandError
 from hf_attncal.speech.sound import read_audio
 from hf_attncal.speech.timed_words import RATE
+from hf_attncal.speech.unspoken import Unspoken
 
 soundfile = pytest.importorskip("soundfile")
 AUDIO = np.concatenate([tone("low", 0.6), np.zeros(RATE // 5, np.float32), tone("top", 0.6)])
@@ -81,6 +84,22 @@ def test_what_cannot_be_used(change, message, here):
     arguments |= {name: here / value if isinstance(value, str) else value for name, value in change.items()}
     with pytest.raises(CommandError, match=re.compile(message, re.DOTALL)):
         hf_attncal.times(arguments.pop("audio"), **arguments)
+
+
+def test_the_page_on_observers(here, monkeypatch):
+    """Every command and the Python of the page run beside an observer with a learned probability."""
+    monkeypatch.chdir(here)
+    evidence = np.random.default_rng(1).normal(size=(50, 3))
+    Unspoken.learn(evidence, evidence[:, 0] > 0.5).save("observer")
+    page = Path(hf_attncal.__file__).parents[1] / "docs" / "observers.md"
+    names: dict = {}
+    for language, text in blocks(page):
+        if language == "python":
+            exec(compile(text, page.name, "exec"), names)
+        for command in commands(text) if language == "bash" else ():
+            assert main(command) == 0
+    assert {"talk.srt", "talk.vtt"} <= {path.name for path in here.iterdir()}
+    assert names["words"]
 
 
 def test_an_empty_audio(tmp_path):
