@@ -123,9 +123,9 @@ def prepared(
                     f"{word.start} to {word.end}. Give times in seconds from the start of the window."
                 )
         others = [other.words for other in windows if other is not window]
-        texts = [(word.text, word) for word in window.words], with_planted(window.words, others, rng)
+        text: Text = [(word.text, word) for word in window.words]
         states = listener.encode(window.audio) if encoded is None else encoded[number]
-        yield PreparedWindow(states, seconds, texts)
+        yield PreparedWindow(states, seconds, (text, with_planted(window.words, others, rng)))
 
 
 def _batches(listener: Listener, windows: Sequence[PreparedWindow]) -> Iterator[dict[str, Any]]:

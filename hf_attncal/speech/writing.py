@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
 
 from .timed_words import Word
 
@@ -31,17 +30,15 @@ def transcript(words: Sequence[Word]) -> dict:
 
 def _cues(words: Sequence[Word]) -> Iterator[list[Word]]:
     cue: list[Word] = []
-    for word, following in pairwise([*words, None]):
-        cue.append(word)
-        length = sum(len(one.text) + 1 for one in cue)
-        if (
-            following is None
-            or word.text.endswith((".", "!", "?"))
-            or following.start - word.end > _PAUSE
-            or length + len(following.text) > _LONGEST
-        ):
+    for word in words:
+        length = sum(len(before.text) + 1 for before in cue) + len(word.text)
+        ends = cue and cue[-1].text.endswith((".", "!", "?"))
+        if cue and (ends or word.start - cue[-1].end > _PAUSE or length > _LONGEST):
             yield cue
             cue = []
+        cue.append(word)
+    if cue:
+        yield cue
 
 
 def _clock(seconds: float, separator: str) -> str:
