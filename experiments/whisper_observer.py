@@ -8,6 +8,7 @@ espeak-ng; measuring also needs pocketsphinx. With --save alone an observer is b
 
 import argparse
 import copy
+import json
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +24,7 @@ from transformers.models.whisper.generation_whisper import _dynamic_time_warping
 
 from hf_attncal.adapters import save_adapter
 from hf_attncal.adapters.observing import HeadPlace
-from hf_attncal.io.files import write_json
+from hf_attncal.io.files import write_json, write_text
 from hf_attncal.metrics.records import record
 from hf_attncal.speech.learning import learn_word_times, planted_evidence, prepared
 from hf_attncal.speech.observed import Listener, Observation
@@ -37,10 +38,22 @@ TEXTS = {
     "test": ("multi30k/test_2016_flickr.en", "tatoeba-deen/test.en"),
 }
 SEEDS = {"train": 1, "dev": 2, "test": 3, "tuning": 4}
+HEADLINES = Path(__file__).parents[1] / "results" / "headlines.json"
 PAUSE = 0.3  # seconds
 PLACE = HeadPlace(layer=2, head=5, shift=True)  # the best of six on the voices of "dev"
 SIZES = {"train": 40, "dev": 8, "test": 40, "tuning": 20}  # windows
 STEPS = 200  # of fine-tuning
+CARD = """
+## Word times of whisper-tiny.en
+
+`attncal times AUDIO --model WHISPER --observer FOLDER` finds when each word is said, and words that nobody said.
+Learned from synthetic English speech; real speech was not measured. On five voices that it did not learn from:
+
+{scores}
+
+Base model: whisper-tiny.en of OpenAI (MIT), which is not in this folder. The word times of its training came from
+espeak-ng (GPL-3), of which nothing is in this folder either.
+"""
 Spans = list[tuple[float, float] | None]
 
 
@@ -322,6 +335,14 @@ def main() -> None:
         adapted, unspoken, _ = learn(*load_whisper(options.whisper), options.texts, 1)
         save_adapter(adapted, options.save)
         unspoken.save(options.save)
+        figures = [
+            one
+            for one in json.loads(HEADLINES.read_text(encoding="utf-8"))
+            if one["name"].startswith("observer/whisper/")
+        ]
+        scores = [f"- {one['name'].rpartition('/')[2].replace('_', ' ')}: {one['value']:.1f} %" for one in figures]
+        card = options.save / "README.md"
+        write_text(card.read_text(encoding="utf-8") + CARD.format(scores="\n".join(scores)), card)
     for name in options.runs if options.output is not None else ():
         start = time.process_time()
         for file, results in RUNS[name](options.whisper, options.texts):

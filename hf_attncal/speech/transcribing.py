@@ -1,6 +1,6 @@
 """Words of speech with their times: transcribed by Whisper, or given as a text."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any, NamedTuple
 
@@ -69,10 +69,10 @@ def word_times(
         timed = _timed(listener, window, own, unspoken)
         if new := unmatched(own, window.heard):
             heard = _timed(listener, window, window.heard, unspoken)
-            timed = [*_merged(timed, [heard[number] for number in new])]
+            timed = [*_merged(timed, {heard[number]: replaces for number, replaces in new.items()})]
         words += [word._replace(start=window.start + word.start, end=window.start + word.end) for word in timed]
     if text is not None and not any(word.kind == "said" for word in words):
-        raise ValueError("No word of the text was said: the text does not fit the audio.")
+        raise ValueError("No word of the text was heard. The text does not fit the audio.")
     return words
 
 
@@ -94,12 +94,15 @@ def _normal(words: Sequence[str]) -> list[str]:
     return ["".join(filter(str.isalnum, word.casefold())) or word for word in words]
 
 
-def unmatched(words: Sequence[str], heard: Sequence[str]) -> list[int]:
-    """Return the numbers of the heard words that are not among the words of the text, in order."""
-    matcher = SequenceMatcher(None, _normal(words), _normal(heard), autojunk=False)
-    blocks = matcher.get_matching_blocks()
-    matched = {block.b + number for block in blocks for number in range(block.size)}
-    return [number for number in range(len(heard)) if number not in matched]
+def unmatched(words: Sequence[str], heard: Sequence[str]) -> dict[int, bool]:
+    """Return the numbers of the heard words that the text lacks, in order; True where it has others in their place."""
+    codes = SequenceMatcher(None, _normal(words), _normal(heard), autojunk=False).get_opcodes()
+    return {
+        number: tag == "replace"
+        for tag, _, _, first, last in codes
+        if tag in ("insert", "replace")
+        for number in range(first, last)
+    }
 
 
 def assigned(words: Sequence[str], heard: Sequence[Sequence[str]]) -> list[list[str]]:
@@ -121,16 +124,20 @@ def assigned(words: Sequence[str], heard: Sequence[Sequence[str]]) -> list[list[
     return texts
 
 
-def _merged(words: Sequence[Word], heard: Sequence[Word]) -> Iterator[Word]:
-    """Insert the heard words that were said where the text has no word that was."""
+def _merged(words: Sequence[Word], heard: Mapping[Word, bool]) -> Iterator[Word]:
+    """Insert the heard words that the text lacks; a word before one ends where it starts.
+
+    A word that may replace words of the text is inserted only if their time leaves room for it.
+    """
     spoken = [word for word in words if word.kind == "said"]
     unwritten = []
-    for word in heard:
+    for word, replaces in heard.items():
         covered = sum(max(0.0, min(word.end, own.end) - max(word.start, own.start)) for own in spoken)
-        if word.kind == "said" and covered < _MOST_COVERED * (word.end - word.start):
+        has_room = not replaces or covered < _MOST_COVERED * (word.end - word.start)
+        if word.kind == "said" and has_room:
             unwritten.append(word._replace(kind="unwritten"))
     for word in words:
-        while unwritten and unwritten[0].start < word.start:
+        while unwritten and unwritten[0].start <= word.start:
             yield unwritten.pop(0)
-        yield word
+        yield word._replace(end=min(word.end, unwritten[0].start)) if unwritten else word
     yield from unwritten

@@ -9,7 +9,7 @@ _LONGEST, _PAUSE = 80, 0.7  # characters and the pause in seconds that end a sub
 _MARKS = {"said": "{}", "unspoken": "[-{}-]", "unwritten": "{{+{}+}}"}
 
 
-def marked(word: Word) -> str:
+def word_with_marks(word: Word) -> str:
     """Return the word, with marks if nobody said it, `[-...-]`, or nobody wrote it, `{+...+}`."""
     return _MARKS[word.kind].format(word.text)
 
@@ -56,14 +56,14 @@ def _spans(words: Sequence[Word], separator: str) -> Iterator[tuple[str, list[Wo
 def srt(words: Sequence[Word]) -> str:
     """Return SubRip subtitles."""
     cues = enumerate(_spans(words, ","), start=1)
-    return "\n".join(f"{number}\n{span}\n{' '.join(map(marked, cue))}\n" for number, (span, cue) in cues)
+    return "\n".join(f"{number}\n{span}\n{' '.join(map(word_with_marks, cue))}\n" for number, (span, cue) in cues)
 
 
 def vtt(words: Sequence[Word]) -> str:
     """Return WebVTT subtitles with the time of each word (karaoke)."""
 
     def text(word: Word) -> str:
-        escaped = marked(word).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+        escaped = word_with_marks(word).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
         return f"<{_clock(word.start, '.')}><c>{escaped}</c>"
 
     return "WEBVTT\n" + "".join(f"\n{span}\n{' '.join(map(text, cue))}\n" for span, cue in _spans(words, "."))
@@ -75,7 +75,7 @@ def textgrid(words: Sequence[Word]) -> str:
     labels: list[str] = []
     end = 0.0
     for word in words:
-        labels.append(marked(word))
+        labels.append(word_with_marks(word))
         if word.end <= max(word.start, end):
             continue
         if word.start > end:

@@ -13,7 +13,7 @@ from hf_attncal.speech.learning import learn_word_times, planted_evidence, prepa
 from hf_attncal.speech.observed import Listener, Observation, path_scores
 from hf_attncal.speech.sound import cut
 from hf_attncal.speech.timed_words import RATE, Word
-from hf_attncal.speech.transcribing import assigned, unmatched, word_times
+from hf_attncal.speech.transcribing import _merged, assigned, unmatched, word_times
 from hf_attncal.speech.unspoken import Unspoken
 
 
@@ -152,7 +152,26 @@ def test_text_is_divided_by_what_was_heard():
     ]
     assert assigned(["well", "the", "old"], [["the"], ["old"]]) == [["well", "the"], ["old"]]
     assert assigned(["a"], [[], []]) == [["a"], []]
-    assert unmatched(["The", "man"], ["the", "old", "man."]) == [1]
+    assert unmatched(["The", "man"], ["the", "old", "man."]) == {1: False}
+    assert unmatched(["a", "b"], ["c", "b", "d"]) == {0: True, 2: False}
+
+
+def test_words_that_nobody_wrote_are_inserted_at_their_time():
+    words = [Word("rich", 1.0, 2.0), Word("no", 2.0, 2.0, 0.1, "unspoken"), Word("now", 2.0, 2.5)]
+    heard = {
+        Word("and", 1.5, 1.8): False,
+        Word("wow", 2.1, 2.4): True,
+        Word("um", 2.2, 2.2, 0.1, "unspoken"): False,
+        Word("again", 2.6, 2.9): True,
+    }
+    merged = list(_merged(words, heard))
+    assert [(word.text, word.start, word.end, word.kind) for word in merged] == [
+        ("rich", 1.0, 1.5, "said"),
+        ("and", 1.5, 1.8, "unwritten"),
+        ("no", 2.0, 2.0, "unspoken"),
+        ("now", 2.0, 2.5, "said"),
+        ("again", 2.6, 2.9, "unwritten"),
+    ]
 
 
 # ---- what is refused ----
