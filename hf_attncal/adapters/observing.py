@@ -26,8 +26,9 @@ from .layers import AdapterLayer, adapter_layers
 from .tuner import check_adaptable
 
 _RANK = 64  # or d_k if that is less
-_CANDIDATES = 3  # heads nearest to the links that are tried, and the passes over the text of a trial
-_TRIAL_EPOCHS = 5
+_CANDIDATES = 5  # heads nearest to the links, which are tried at both steps
+_TRIAL_STEPS = 150
+_MOST_STEPS = 3000
 _NULL_SHARE = 0.01  # weight of NULL before it learns
 _NOISE = 2.0  # standard errors by which another head must be better than the nearest one
 
@@ -52,12 +53,14 @@ class Lesson:
         place: head and step.
         agreement: share of the linked target tokens whose best source token is linked, after learning.
         before: the same share before learning.
+        steps: number of steps of the optimiser.
         seconds: CPU seconds of recording and learning.
     """
 
     place: HeadPlace
     agreement: float
     before: float
+    steps: int
     seconds: float
 
     def __str__(self) -> str:
@@ -123,8 +126,8 @@ def learn_observer(
 ) -> tuple[PeftModel, Lesson]:
     """Add an observer to a model and teach it links, without a change of the model.
 
-    The heads that are nearest to the links are taught, at both steps of the best one. The one with the best agreement
-    on held-out text is kept; the nearest one if the difference is noise.
+    The heads that are nearest to the links are taught a little, at both steps. The one with the best agreement on
+    held-out text learns on; the nearest one if the difference is noise.
 
     Args:
         model: encoder-decoder of transformers or of this package, on the device to use, or one with observers.
@@ -132,7 +135,7 @@ def learn_observer(
             is linked to source token s. A token without links teaches NULL.
         held_out: batches like these of other text.
         places: heads and steps to choose from. Default: `None`, those nearest to the links.
-        epochs: number of passes over the recorded states.
+        epochs: number of passes over the recorded states, of at most 3,000 steps in all.
         learning_rate: learning rate of Adam, falling linearly to 0.
         adapter_name: name of the adapter.
         seed: seed of the initial weights and of the order of batches.
@@ -151,17 +154,18 @@ def learn_observer(
         unread = _Recorded(model, held_out, Path(folder) / "held_out")
         ranked = list(rank_heads(layers, unread))
         if places is None:
-            nearest, candidates = ranked[0], ranked[:_CANDIDATES]
-            places = list(dict.fromkeys([*candidates, nearest._replace(shift=not nearest.shift)]))
-        best = places[0]
+            places = [
+                place._replace(shift=place.shift ^ other) for place in ranked[:_CANDIDATES] for other in (False, True)
+            ]
+        best, steps = places[0], min(epochs * len(text), _MOST_STEPS)
         if len(places) > 1:
             trials = {
-                place: _taught(layers[place.layer], place, text, _TRIAL_EPOCHS, learning_rate) for place in places
+                place: _taught(layers[place.layer], place, text, _TRIAL_STEPS, learning_rate) for place in places
             }
             best = _chosen({place: _hits(layers[place.layer], place, unread, trials[place]) for place in places})
-        observer = _taught(layers[best.layer], best, text, epochs, learning_rate)
+        observer = _taught(layers[best.layer], best, text, steps, learning_rate)
         after, before = (float(_hits(layers[best.layer], best, unread, o).double().mean()) for o in (observer, None))
-        lesson = Lesson(best, after, before, time.process_time() - start)
+        lesson = Lesson(best, after, before, steps, time.process_time() - start)
     config = AttentionCalibrationConfig(
         observe=True,
         calibration=None,
@@ -290,7 +294,7 @@ def _chosen(hits: Mapping[HeadPlace, Tensor]) -> HeadPlace:
 
 @torch.enable_grad()
 def _taught(
-    layer: AdapterLayer, place: HeadPlace, text: Sequence[_Batch], epochs: int, learning_rate: float
+    layer: AdapterLayer, place: HeadPlace, text: Sequence[_Batch], steps: int, learning_rate: float
 ) -> HeadObserver:
     """Return an observer that learned the links of the text."""
     observer: Any = _fresh(layer, null=True)
@@ -298,15 +302,14 @@ def _taught(
         null: Any = _attention(layer, place, text[0], observer)[1]
         observer.null_bias += torch.logit(torch.tensor(_NULL_SHARE)) - torch.logit(null, eps=1e-6).mean()
     optimizer = torch.optim.Adam(observer.parameters(), lr=learning_rate)
-    steps = epochs * len(text)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)
-    for _ in range(epochs):
-        for number in torch.randperm(len(text)).tolist():
-            batch = text[number]
-            attention, null = _attention(layer, place, batch, observer)
-            loss = guided_attention_loss(attention, null, batch.links, batch.labels, place.shift)
-            optimizer.zero_grad()
-            (loss / (batch.labels != IGNORE_INDEX).sum()).backward()
-            optimizer.step()
-            schedule.step()
+    order = torch.cat([torch.randperm(len(text)) for _ in range(-(-steps // len(text)))])
+    for number in order[:steps].tolist():
+        batch = text[number]
+        attention, null = _attention(layer, place, batch, observer)
+        loss = guided_attention_loss(attention, null, batch.links, batch.labels, place.shift)
+        optimizer.zero_grad()
+        (loss / (batch.labels != IGNORE_INDEX).sum()).backward()
+        optimizer.step()
+        schedule.step()
     return observer.requires_grad_(False)

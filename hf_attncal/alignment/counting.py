@@ -212,19 +212,19 @@ def with_counted_links(text: Dataset, tokenizer: PreTrainedTokenizerBase, run: R
 
 
 def guided_head_on_gold(
-    golds: dict[str, Gold], model, tokenizer, layer: int, heads: tuple[int, ...], shift: bool
+    golds: dict[str, Gold], model, tokenizer, **place: Any
 ) -> tuple[Seq2SeqAttention, dict[str, Any]]:
     """Tune the threshold of a guided head on dev, and score it on all annotated splits.
 
     Args:
         golds: Annotated pairs by split; the threshold is chosen on "dev".
         model, tokenizer: Translation model.
-        layer, heads, shift: Position of the guided head, see `Seq2SeqAttention`.
+        place: `layer`, `heads` and `shift` of the guided head, see `Seq2SeqAttention`; none for an observer.
 
     Returns:
         The settings of the head, and the results: `settings` and the AER of each split.
     """
-    settings = Seq2SeqAttention(layer, heads, shift)
+    settings = Seq2SeqAttention(**place) if place else Seq2SeqAttention.default_of(model)
     aligner = WordAligner(model, tokenizer, settings)
     if "dev" in golds:
         threshold, _ = tune_threshold(aligner, golds["dev"])

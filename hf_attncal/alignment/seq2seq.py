@@ -45,6 +45,7 @@ from .sources import Weights, WeightSource, Words, check_threshold
 # alignment module, or weights of an observer. The last two are one layer with one head.
 READABLE_WEIGHTS = ("attention", "contribution", "uam", "observer")
 _ONE_HEAD = ("uam", "observer")
+_OBSERVED = 0.4  # threshold of an observer's links
 
 
 # ---- settings ----
@@ -65,6 +66,8 @@ class Seq2SeqAttention:
         threshold: Exclusive minimum weight of a link. Default: None, each target word is linked to its best source
             word.
         beside: Settings of another reading that is averaged with this one. Default: None.
+        mutual: True to multiply a weight by its share among the weights that its source word gets, and take the root:
+            both words must prefer each other. Default: False.
 
     Raises:
         ValueError: a value of the wrong type, a threshold out of range, no heads, or negative or repeated heads.
@@ -77,6 +80,7 @@ class Seq2SeqAttention:
     weights: str = "attention"
     threshold: float | None = None
     beside: "Seq2SeqAttention | None" = None
+    mutual: bool = False
 
     def __post_init__(self):
         check_weights(self.weights)
@@ -88,8 +92,9 @@ class Seq2SeqAttention:
             raise ValueError(f"`layer` must be a whole number, got {self.layer!r}.")
         if self.threshold is not None:
             check_threshold(self.threshold)
-        if not isinstance(self.shift, bool):
-            raise ValueError(f"`shift` must be True or False, got {self.shift!r}.")
+        for name in ("shift", "mutual"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"`{name}` must be True or False, got {getattr(self, name)!r}.")
         if not isinstance(self.source_prefix, str):
             raise ValueError(f"`source_prefix` must be text, got {self.source_prefix!r}.")
         if self.heads is not None:
@@ -171,7 +176,7 @@ class Seq2SeqAttention:
         if weights is None:
             weights = "uam" if has_uam(model.config) else "attention" if observer is None else "observer"
         if weights == "observer" and observer is not None:
-            return cls(layer=0, shift=observer.guided_shift, weights=weights)
+            return cls(layer=0, shift=observer.guided_shift, weights=weights, threshold=_OBSERVED, mutual=True)
         return cls.default(decoder_size(model.config)[0], weights)
 
     def check(self, model) -> None:
@@ -321,7 +326,13 @@ def _of_pairs(
         picked = [(part.pick(layers), part.shift) for part in settings.readings]
         for row, pair in enumerate(pairs):
             words = [between_words(reading.unpadded(steps, row), pair, shift) for steps, shift in picked]
-            yield pair.index, torch.stack(words).mean(dim=0)
+            mean = torch.stack(words).mean(dim=0)
+            yield pair.index, mutual_weights(mean) if settings.mutual else mean
+
+
+def mutual_weights(weights: Tensor) -> Tensor:
+    """Return `sqrt(a_ts a_ts / sum_t a_ts)`, (target words, source words): 1 where two words have only each other."""
+    return weights / weights.sum(dim=-2, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny).sqrt()
 
 
 # ---- source of weights ----

@@ -4,6 +4,7 @@ import os
 from typing import TYPE_CHECKING
 
 from hf_attncal.inference.running import TextLanguages
+from hf_attncal.io.errors import CommandError
 
 from .kinds import File, Files, Model, ModelFolder, Names, Preset, Setting
 
@@ -16,6 +17,7 @@ def adapt(
     /,
     *settings: Setting,
     calibration: Names | None = None,
+    observe: bool = False,
     source: Files | None = None,
     target: Files | None = None,
     dev: Files | None = None,
@@ -43,6 +45,7 @@ def adapt(
         attncal adapt model --source train.en --target train.de --output adapter --calibration fixed
         attncal adapt model --source train.en --target train.de --output adapter --calibration none+leaky
         attncal adapt model --source train.en --target train.de --output adapter --links train.align
+        attncal adapt model --source train.en --target train.de --output observer --observe
 
         >>> hf_attncal.adapt("model", source="train.en", target="train.de", output="adapter").scores
 
@@ -50,6 +53,8 @@ def adapt(
         model: folder or Hub name of the model to adapt
         settings: any other setting; configs/reference_adapter.yaml explains all of them
         calibration: names joined by +, such as gated+leaky [default: gated; for a guided adapter none]
+        observe: train an observer: a head beside the attention that learns word links in seconds, and that the model
+            does not use. What it writes is the same to the bit; its links are better than those of a head of the model
         source: source sentences, one per line [default: the text of --config]
         target: target sentences, one per line [default: the text of --config]
         dev: SOURCE TARGET, and for a guided adapter links in Pharaoh format [default: 500 pairs of the text]
@@ -74,7 +79,15 @@ def adapt(
     request = TrainingRequest("adapt", settings, source, target, dev, test, links, output, config, minutes)
     request.set_languages(running)
     base = {"model": {"checkpoint": os.fspath(model)}, "adapter": adapter_settings(calibration, request)}
-    return request.run("adapter", _job, base, use="attncal translate {} < source.txt", dry_run=dry_run, resume=resume)
+    use = "attncal translate {} < source.txt"
+    if observe:
+        if calibration is not None:
+            raise CommandError("--observe and --calibration exclude each other: an observer calibrates nothing.")
+        base["adapter"] = {"observe": True, "guided": True, "leaky": True, "calibration": None}
+        base["data"] = {"held_out_pairs": 0}
+        use = "attncal translate {} source.txt --alignments links.align"
+    job = _observer_job if observe else _job
+    return request.run("adapter", job, base, use=use, dry_run=dry_run, resume=resume)
 
 
 def _job() -> type:
@@ -82,3 +95,10 @@ def _job() -> type:
     from hf_attncal.training.adapter import AdapterJob
 
     return AdapterJob
+
+
+def _observer_job() -> type:
+    import hf_attncal.alignment.counting  # noqa: F401
+    from hf_attncal.training.observer import ObserverJob
+
+    return ObserverJob

@@ -21,7 +21,7 @@ from transformers import (
 from hf_attncal.adapters.checkpoints import peft_uses_old_names, save_adapter
 from hf_attncal.adapters.configuration import AttentionCalibrationConfig
 from hf_attncal.adapters.export import export_calibrated
-from hf_attncal.adapters.layers import cross_attentions
+from hf_attncal.adapters.layers import cross_attentions, observable_attentions
 from hf_attncal.adapters.null_mass import set_null_mass
 from hf_attncal.adapters.observing import nearest_head
 from hf_attncal.data.collators import LinkCollator
@@ -131,7 +131,7 @@ class AdapterConfig(Settings):
                 "`model.checkpoint` must name the model to begin with, got none: `model.checkpoint=FOLDER`."
             )
         super().check_starts()
-        check_base(self.model, self.adapter["method"])
+        check_base(self.model, self.adapter)
 
     @property
     def guided(self) -> bool:
@@ -278,8 +278,9 @@ class AdapterJob(Seq2SeqJob):
 train_adapter = AdapterJob.train
 
 
-def check_base(settings: BaseModelConfig, method: str) -> None:
+def check_base(settings: BaseModelConfig, adapter: dict[str, Any]) -> None:
     """Raise ValueError for a base model that cannot be adapted, by its configuration only."""
+    attentions = observable_attentions if adapter.get("observe") else cross_attentions
     saved = model_config(settings.checkpoint or "", revision=settings.revision)
     family = FAMILIES.get(saved.model_type)
     kind = f"a model of type `{saved.model_type}`" if family is None else family.label
@@ -287,7 +288,7 @@ def check_base(settings: BaseModelConfig, method: str) -> None:
     if type(saved) in AutoModelForSeq2SeqLM._model_mapping:
         with torch.device("meta"):
             model = AutoModelForSeq2SeqLM.from_config(saved)
-    if model is None or (method == "attncal" and not cross_attentions(model)):
+    if model is None or (adapter["method"] == "attncal" and not attentions(model)):
         raise ValueError(
             f"`model.checkpoint` must be an encoder-decoder such as Marian, BART, mBART, Pegasus, M2M100 or NLLB, got "
             f"{settings.checkpoint}, which is {kind}."

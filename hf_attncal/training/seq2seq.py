@@ -339,10 +339,7 @@ class Seq2SeqJob(Job):
         return score
 
     def attention_scores(self, model: PreTrainedModel) -> dict[str, Any]:
-        """Return `verdict`, `attention` (reliability of a calibrated model) and `alignment` (AER of a guided model).
-
-        `verdict` and `attention` need dev text. The alignment settings of the guided head are stored in `self.guided`.
-        """
+        """Return `verdict` and `attention` (reliability of a calibrated model), for dev text, and `head_on_gold`."""
         results, dev, self.guided = {}, self.tokenized.get("dev"), None
         if dev is not None:
             with suppress(ValueError):  # the model has no attention weights to read
@@ -357,13 +354,17 @@ class Seq2SeqJob(Job):
             collator = (CopyCollator if slots else DataCollatorForSeq2Seq)(self.tokenizer, model)
             batches = DataLoader(dev, self.run.args.per_device_eval_batch_size, collate_fn=collator)
             results["attention"] = attention_report(model, batches)
-        settings = active_settings(model) or model.config
-        if getattr(settings, "guided", False):
-            layer, head = guided_place(settings, *decoder_size(model.config))
-            place = {"layer": layer, "heads": (head,), "shift": settings.guided_shift}
-            measure = linker("guided_head_on_gold")
-            self.guided, results["alignment"] = measure(self.golds, model, self.tokenizer, **place)
-        return results
+        return results | self.head_on_gold(model)
+
+    def head_on_gold(self, model: PreTrainedModel) -> dict[str, Any]:
+        """Return `alignment`, the AER of the guided head or observer, and store its settings in `self.guided`."""
+        settings: Any = active_settings(model) or model.config
+        if not getattr(settings, "guided", False):
+            return {}
+        layer, head = guided_place(settings, *decoder_size(model.config))
+        place = {} if settings.observe else {"layer": layer, "heads": (head,), "shift": settings.guided_shift}
+        self.guided, scores = linker("guided_head_on_gold")(self.golds, model, self.tokenizer, **place)
+        return {"alignment": scores}
 
     def save(self, folder, model, results):
         super().save(folder, model, results)

@@ -1,6 +1,8 @@
 """Observers: equal outputs with and without, their attention as in a slow loop, learned, saved, exported and read."""
 
+import itertools
 import json
+from dataclasses import replace
 
 import pytest
 import reference
@@ -283,11 +285,15 @@ def test_word_links_are_read_from_the_observer(tmp_path):
     pairs = ["the old house", "a green tree"], ["das alte Haus", "ein grüner Baum"]
     model = get_peft_model(base, AttentionCalibrationConfig(**OBSERVER, guided_shift=False)).get_base_model()
     settings = Seq2SeqAttention.default_of(model)
-    assert (settings.weights, settings.shift, settings.layer) == ("observer", False, 0)
-    stock = Seq2SeqAttention(layer=1, heads=(1,), shift=False)
-    weights, expected = seq2seq_weights(model, tokenizer, *pairs), seq2seq_weights(model, tokenizer, *pairs, stock)
-    for found, head in zip(weights, expected, strict=True):  # a fresh observer is its head beside NULL
-        assert_close(found / found.sum(dim=-1, keepdim=True), head / head.sum(dim=-1, keepdim=True), 1e-5)
+    assert (settings.weights, settings.shift, settings.layer, settings.mutual) == ("observer", False, 0, True)
+    rows, stock = replace(settings, mutual=False), Seq2SeqAttention(layer=1, heads=(1,), shift=False)
+    found, expected = (seq2seq_weights(model, tokenizer, *pairs, s) for s in (rows, stock))
+    for weights, head in zip(found, expected, strict=True):  # a fresh observer is its head beside NULL
+        assert_close(weights / weights.sum(dim=-1, keepdim=True), head / head.sum(dim=-1, keepdim=True), 1e-5)
+    for weights, mutual in zip(found, seq2seq_weights(model, tokenizer, *pairs), strict=True):
+        for t, s in itertools.product(*map(range, weights.shape)):
+            share = weights[t, s] / sum(weights[other, s] for other in range(len(weights)))
+            assert_close(mutual[t, s], (weights[t, s] * share).sqrt(), 1e-6)
 
 
 def test_beside_a_lora_and_replaced_by_an_adapter_in_place(marian):

@@ -12,7 +12,7 @@ from helpers import assert_layouts_know, assert_results_agree
 from runs import write_corpus
 from transformers import AutoTokenizer, DataCollatorForSeq2Seq
 
-from hf_attncal import WordAligner
+from hf_attncal import WordAligner, adapt, translate
 from hf_attncal.adapters.observing import nearest_head
 from hf_attncal.alignment import Seq2SeqAttention
 from hf_attncal.alignment.counting import guided_head_on_gold, with_counted_links
@@ -25,6 +25,7 @@ from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.data.words import text_and_word_ids
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.inference.reading import read
+from hf_attncal.io.errors import CommandError
 from hf_attncal.io.files import read_lines
 from hf_attncal.models.functional import token_rows
 from hf_attncal.training import seq2seq
@@ -147,6 +148,27 @@ def test_an_adapter_learns_the_links_of_a_file(corpus, base, tmp_path):
     assert results["trained_parameters"] == 2 * 4 * (16 + 8)
     assert len(logged(results)) == 2
     check_aligner(tmp_path / "run", corpus, results)
+
+
+def test_an_observer_learns_links_and_leaves_the_translations(corpus, base, tmp_path, capsys):
+    options = {"source": str(corpus / "train.en"), "target": str(corpus / "train.de"), "output": tmp_path / "run"}
+    test = [str(corpus / f"test.{end}") for end in ("en", "de", "align")]
+    result = adapt(base, **options, links=corpus / "train.align", test=test, observe=True)
+    scores = result.scores
+    assert scores["observer"]["agreement"] > scores["observer"]["before"]
+    assert "right for" in capsys.readouterr().out
+    stored = json.loads((tmp_path / "run" / "alignment.json").read_text(encoding="utf-8"))
+    assert (stored["weights"], stored["mutual"]) == ("observer", True)
+    assert scores["alignment"]["settings"]["weights"] == "observer"
+    assert 0 < scores["alignment"]["test"]["aer"] < 1
+    lines = (corpus / "test.en").read_text(encoding="utf-8").splitlines()[:8]
+    links = tmp_path / "links.align"
+    assert [*translate(tmp_path / "run", lines, alignments=links)] == [*translate(base, lines)]
+    assert len(links.read_text(encoding="utf-8").splitlines()) == len(lines)
+    card = (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
+    assert "observe" in card
+    with pytest.raises(CommandError, match="--observe and --calibration exclude each other"):
+        adapt(base, **options, observe=True, calibration="gated")
 
 
 def test_an_adapter_without_a_place_takes_the_head_that_is_nearest(corpus, base, tmp_path, capsys):
