@@ -54,7 +54,7 @@ def adapt(
         settings: any other setting; configs/reference_adapter.yaml explains all of them
         calibration: names joined by +, such as gated+leaky [default: gated; for a guided adapter none]
         observe: train an observer: a head beside the attention that learns word links in seconds, and that the model
-            does not use. What it writes is the same to the bit; its links are better than those of a head of the model
+            does not use. The model writes the same to the bit; the links are better than a head of the model has
         source: source sentences, one per line [default: the text of --config]
         target: target sentences, one per line [default: the text of --config]
         dev: SOURCE TARGET, and for a guided adapter links in Pharaoh format [default: 500 pairs of the text]

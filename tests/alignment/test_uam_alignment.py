@@ -124,7 +124,7 @@ def test_settings_are_saved(tmp_path):
     stored = json.loads((tmp_path / "alignment.json").read_text())
     assert stored.pop("seal")["model"] == {}
     expected = {"layer": 0, "heads": None, "shift": False, "source_prefix": "", "weights": "uam", "threshold": None}
-    expected |= {"beside": None}
+    expected |= {"beside": None, "mutual": False}
     assert stored == expected
     assert Seq2SeqAttention.load(tmp_path) == UAM
 
