@@ -51,7 +51,7 @@ def adapt(
 
     Args:
         model: folder or Hub name of the model to adapt
-        settings: any other setting; configs/reference_adapter.yaml explains all of them
+        settings: further settings as KEY=VALUE; configs/reference_adapter.yaml explains all
         calibration: names joined by +, such as gated+leaky [default: gated; for a guided adapter none]
         observe: train an observer: a head beside the attention that learns word links in seconds, and that the model
             does not use. The model writes the same to the bit; the links are better than a head of the model has
@@ -65,7 +65,8 @@ def adapt(
         config: small, base or probe, or a YAML file of settings; other options override it [default: small]
         minutes: time budget in minutes, which may reduce the number of steps [default: no limit]
         dry_run: print the settings and train nothing
-        resume: continue from the last checkpoint in the folder; resume=changed: also with other settings or data
+        resume: continue from the last checkpoint in the folder, with the same settings and data. With `--resume
+            resume=changed`, they may differ
         running: languages of the text, for a multilingual model
 
     Returns:
@@ -82,7 +83,9 @@ def adapt(
     use = "attncal translate {} < source.txt"
     if observe:
         if calibration is not None:
-            raise CommandError("--observe and --calibration exclude each other: an observer calibrates nothing.")
+            raise CommandError(
+                "--observe and --calibration do not go together: an observer calibrates nothing. Leave one out."
+            )
         base["adapter"] = {"observe": True, "guided": True, "leaky": True, "calibration": None}
         base["data"] = {"held_out_pairs": 0}
         use = "attncal translate {} source.txt --alignments links.align"

@@ -58,8 +58,8 @@ def train(
         >>> hf_attncal.train(source="train.en", target="train.de", output="model", model="gated", minutes=30).scores
 
     Args:
-        settings: any other setting; configs/reference_translation.yaml, _summarization and _language explain all of
-            them
+        settings: further settings as KEY=VALUE; configs/reference_translation.yaml, _summarization and _language
+            explain all
         model: names joined by +, such as luong+copy [default: marian; for summaries luong, for one text discrete-1]
         source: source sentences, one per line; without --target, the text of a language model [default: the text of
             --config]
@@ -72,7 +72,8 @@ def train(
         config: small or base, or a YAML file of settings; other options override it [default: small]
         minutes: time budget in minutes, which may reduce the number of steps [default: no limit]
         dry_run: print the settings and train nothing
-        resume: continue from the last checkpoint in the folder; resume=changed: also with other settings or data
+        resume: continue from the last checkpoint in the folder, with the same settings and data. With `--resume
+            resume=changed`, they may differ
         running: languages of the text, for the card and for a multilingual tokenizer
 
     Returns:

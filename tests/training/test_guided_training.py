@@ -167,7 +167,7 @@ def test_an_observer_learns_links_and_leaves_the_translations(corpus, base, tmp_
     assert len(links.read_text(encoding="utf-8").splitlines()) == len(lines)
     card = (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
     assert "observe" in card
-    with pytest.raises(CommandError, match="--observe and --calibration exclude each other"):
+    with pytest.raises(CommandError, match="--observe and --calibration do not go together"):
         adapt(base, **options, observe=True, calibration="gated")
 
 
