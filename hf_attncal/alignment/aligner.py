@@ -14,6 +14,7 @@ import torch
 
 from hf_attncal.data.languages import set_languages
 from hf_attncal.data.segmentation import Segments, segment, white_space_words, without_spaces
+from hf_attncal.data.texts import check_cells
 from hf_attncal.data.words import SEPARATORS, split_words
 from hf_attncal.families import source_of
 from hf_attncal.io.encoding import check_line
@@ -26,8 +27,6 @@ from .ready import ready_or_named
 from .sources import WeightSource, check_threshold
 
 Sentence = str | Sequence[str]
-# Maximum of source words times target words of a pair, and the approximate memory of such a cell in bytes.
-MOST_CELLS, _BYTES_OF_CELL = 3 * 10**7, 60
 
 
 class WordAligner:
@@ -181,10 +180,10 @@ class WordAligner:
         if least_probability is not None:
             if not 0 <= least_probability <= 1:
                 raise ValueError(f"`least_probability` must be from 0 to 1, got {least_probability}.")
-            if self.probabilities is None:
+            if self.probabilities is None and not (self.source.counts and self.source.prior is not None):
                 raise ValueError(
-                    "`least_probability` needs a calibrated aligner. Calibrate it on annotated pairs (`attncal align "
-                    "calibrate`)."
+                    "`least_probability` needs a calibrated aligner, or a statistical one with an encoder. Calibrate "
+                    "it on annotated pairs (`attncal align calibrate`)."
                 )
 
     @torch.no_grad()
@@ -212,7 +211,8 @@ class WordAligner:
             threshold: Exclusive minimum score of a link before calibration. Default: None, the model's threshold, or
                 the best word of an encoder-decoder.
             symmetrize: One of `SYMMETRIZATIONS`; "forward" for an encoder-decoder. Default: None, the model's.
-            least_probability: Minimum probability of a link; needs `probabilities`. Default: None.
+            least_probability: Minimum probability of a link; needs `probabilities`, or counts with an encoder, whose
+                scores are probabilities. Default: None.
             batch_size: Maximum number of pairs or windows per batch. Default: 256.
             batch_tokens: Maximum number of tokens per batch, including padding; a larger pair is its own batch. Not
                 for an encoder-decoder. Default: 4096.
@@ -223,7 +223,7 @@ class WordAligner:
 
         Raises:
             ValueError: a setting out of range; an empty word or a word with white space; a pair with more than
-                `MOST_CELLS` pairs of words; weights that are not finite; a side with more tokens than an
+                `data.texts.MOST_CELLS` pairs of words; weights that are not finite; a side with more tokens than an
                 encoder-decoder has positions.
         """
         for name, value in (("batch_size", batch_size), ("batch_tokens", batch_tokens)):
@@ -246,11 +246,11 @@ class WordAligner:
             ]
         elif text.segments:
             alignments = [
-                of_raw_words(alignment, raw, *segments)
-                for alignment, raw, segments in zip(alignments, text.raw, text.segments, strict=True)
+                of_raw_words(alignment, *segments)
+                for alignment, segments in zip(alignments, text.segments, strict=True)
             ]
         if self.probabilities is None:
-            return alignments
+            return alignments if least_probability is None else [a.at_least(least_probability) for a in alignments]
         applied = partial(self.probabilities.applied, least=least_probability)
         return [applied(alignment, unknown=share) for alignment, share in zip(alignments, unknown, strict=True)]
 
@@ -275,15 +275,18 @@ class WordAligner:
     ) -> "_SplitPairs":
         """Split pairs into words; see `align` for the arguments."""
         tokenize = self.source.tokenize if tokenize is None else tokenize
-        split = partial(segment if tokenize else white_space_words, separator=words)
+        splits = [
+            partial(segment, separator=words, cut=cut) if tokenize else partial(white_space_words, separator=words)
+            for cut in self.source.cuts
+        ]
         raw: list[Pair] = []
         segments: list[tuple[Segments, Segments]] = []
         for number, pair in enumerate(pairs):
             source, target = _words(pair, number, words)
             raw.append((source, target))
             if tokenize or spans:
-                first, second = (split(side if isinstance(side, str) else " ".join(side)) for side in pair)
-                segments.append((first, second))
+                first, second = (side if isinstance(side, str) else " ".join(side) for side in pair)
+                segments.append((splits[0](first), splits[1](second)))
         split_pairs = [(source.words, target.words) for source, target in segments] if tokenize or spans else raw
         solid_pairs = split_pairs
         if words != SEPARATORS[0]:
@@ -291,7 +294,7 @@ class WordAligner:
                 (tuple(map(without_spaces, source)), tuple(map(without_spaces, target)))
                 for source, target in split_pairs
             ]
-        return _SplitPairs(raw, segments, split_pairs, solid_pairs)
+        return _SplitPairs(segments, split_pairs, solid_pairs)
 
     def unknown_shares(
         self, pairs: Iterable[tuple[Sentence, Sentence]], *, tokenize: bool | None = None, words: str = SEPARATORS[0]
@@ -366,25 +369,14 @@ class _SplitPairs(NamedTuple):
     """Sentence pairs split into words.
 
     Args:
-        raw: Words separated by white space.
         segments: Segments of both sides of each pair; empty unless text is tokenised or spans are needed.
         words: Words that are aligned.
         solid: The same words without white space inside, as the model reads them.
     """
 
-    raw: list[Pair]
     segments: list[tuple[Segments, Segments]]
     words: list[Pair]
     solid: list[Pair]
-
-
-def check_cells(source: int, target: int) -> None:
-    """Raise ValueError if the alignment of a pair with these numbers of words takes too much memory."""
-    if source * target > MOST_CELLS:
-        raise ValueError(
-            f"{source:,} times {target:,} words must be at most {MOST_CELLS:.0e}: they take about "
-            f"{_BYTES_OF_CELL * source * target / 1e9:,.0f} GB. Split the line."
-        )
 
 
 def load_to_align(

@@ -11,6 +11,7 @@ translations are no more similar than mismatched sentences (`known`).
 The states follow SimAlign (Jalili Sabet et al. 2020) and Dou and Neubig 2021; the weight is ours.
 """
 
+import math
 import warnings
 from collections.abc import Sequence
 from itertools import pairwise
@@ -19,15 +20,18 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors import safe_open
+from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import AutoModel
 
 from hf_attncal.data.languages import codes_of, codes_of_sides, set_languages
+from hf_attncal.data.segmentation import characters
 from hf_attncal.data.words import NO_WORD, WordTokens
 from hf_attncal.inference.files import file_beside
 from hf_attncal.inference.loading import load_whole
 from hf_attncal.inference.opening import bf16_is_fast
+from hf_attncal.io.files import write_bytes
 from hf_attncal.io.messages import LOG
 from hf_attncal.layouts import AUTO_ENCODER, DEFAULT_ENCODER, WEIGHTS
 from hf_attncal.models.loading import check_finite
@@ -46,6 +50,8 @@ _MIN_RECOGNISED, _ENOUGH_RECOGNISED = 0.02, 0.1
 _MAX_SHARE = 0.5
 LEARNED_FILE = Path(__file__).with_name("encoder_adapter.safetensors")
 _LAYER, _PROBE = "layer", "probe"
+_MAX_CHARACTERS = 200  # a longer word, such as an image in base64, is read up to here
+_MAX_CAPITALS = 0.75  # share of capitals above which a sentence is lower-cased
 _MIN_COSINE = 0.9  # between the encoder's probe weights and those in the file; 0.99 after 4-bit quantisation
 
 
@@ -175,15 +181,62 @@ class EncoderPrior:
         sources, targets = map(self._centred, states, (0, 1))
         own = list(map(_harmonic, sources, targets))
         order = sorted(range(len(own)), key=lambda n: own[n].shape)
-        mismatched = [_harmonic(sources[n], targets[other]) for n, other in pairwise(order)]
+        mismatched = [
+            _harmonic(sources[n], targets[other])
+            for n, other in pairwise(order)
+            # Versions of one sentence would look as if chance recognised it.
+            if all(mine != theirs for mine, theirs in zip(pairs[chosen[n]], pairs[chosen[other]], strict=True))
+        ]
         if mismatched:
             self.recognised_shares = recognised([own[n] for n in order], mismatched)
             strength = (min(self.recognised_shares) - _MIN_RECOGNISED) / (_ENOUGH_RECOGNISED - _MIN_RECOGNISED)
             self.likelihood.strength = min(1.0, max(0.0, strength))
             LOG.info("%s", self.summary())
             if not self.likelihood.strength:
-                warnings.warn(f"{self.summary()}: the text is aligned without it.", stacklevel=2)
+                warnings.warn(
+                    f"{self.summary()}: the text is aligned without it. Either the encoder does not cover a language, "
+                    "or the lines are not translations of each other, or their words are not separated.",
+                    stacklevel=2,
+                )
         return {numbers[n]: cells for n, cells in zip(chosen, own, strict=True)}
+
+    def pieces(self, run: str) -> list[str]:
+        """Cut a run of letters without spaces into the pieces of the tokenizer, which are words of frequent text."""
+        backend = getattr(self.reader.tokenizer, "backend_tokenizer", None)
+        if backend is None:
+            return characters(run)
+        starts = sorted({0, *(start for start, _ in backend.encode(run, add_special_tokens=False).offsets)})
+        return [run[start:stop] for start, stop in pairwise([*starts, len(run)]) if start < stop]
+
+    def save_statistics(self, path: str | Path, metadata: dict[str, str]) -> None:
+        """Write the means of the languages and the weight of the encoder to a file; `metadata` names the text."""
+        likelihood = self.likelihood
+        learned = [*(self.recognised_shares or (math.nan, math.nan)), likelihood.strength, float(likelihood.learned)]
+        tensors = {
+            "means": torch.stack(self._means) if self._means else torch.zeros(0),
+            "ratios": likelihood.ratios,
+            "learned": torch.tensor(learned, dtype=torch.double),
+        }
+        write_bytes(save(tensors, metadata), path)
+
+    def load_statistics(self, path: str | Path, metadata: dict[str, str]) -> None:
+        """Read the file of `save_statistics`, so that the next text is not learned from.
+
+        Raises:
+            ValueError: statistics with other metadata.
+        """
+        with safe_open(path, "pt") as file:
+            if file.metadata() != metadata:
+                raise ValueError(
+                    f"{path} was learned from another text or with other options. Remove it, or choose another folder."
+                )
+            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+        *shares, strength, learned = state["learned"].tolist()
+        self.forget()
+        self._means = list(state["means"])
+        self.recognised_shares = None if math.isnan(shares[0]) else tuple(shares)
+        self.likelihood.ratios = state["ratios"]
+        self.likelihood.strength, self.likelihood.learned = strength, bool(learned)
 
     @property
     def share(self) -> float:
@@ -216,7 +269,7 @@ class EncoderPrior:
     def _states(self, texts: Sequence[Sequence[str]], side: int) -> list[Tensor]:
         """Return the state of each word of each text, (words, size) float16; repeated texts are read once."""
         unique = list(dict.fromkeys(texts))
-        tokens = self.reader.tokenize([" ".join(text) for text in unique], side)
+        tokens = self.reader.tokenize(list(map(_readable, unique)), side)
         states: dict[Sequence[str], Tensor] = {}
         around = sum(map(len, self.reader.frames[side]))
         order = sorted(range(len(tokens)), key=lambda n: -len(tokens[n].ids))
@@ -236,6 +289,13 @@ class EncoderPrior:
                 "The states of the encoder are not finite, so its checkpoint is damaged. Download it again."
             )
         return [states[text] if states[text].shape[1] == size else torch.zeros(len(text), size) for text in texts]
+
+
+def _readable(words: Sequence[str]) -> str:
+    """Return a sentence as an encoder reads it: mostly capitals in lower case, very long words truncated."""
+    text = " ".join(word[:_MAX_CHARACTERS] for word in words)
+    capitals, small = (sum(map(test, text)) for test in (str.isupper, str.islower))
+    return text.lower() if capitals > _MAX_CAPITALS * (capitals + small) else text
 
 
 def recognised(pairs: Sequence[np.ndarray], mismatched: Sequence[np.ndarray]) -> tuple[float, float]:

@@ -345,6 +345,12 @@ class WordAlignment:
     calibrated: bool = False
     shift: float = 0.0
 
+    def at_least(self, score: float) -> "WordAlignment":
+        """Return the alignment with only the links of at least this score."""
+        places = [place for place, of_link in enumerate(self.scores) if of_link >= score]
+        links, scores = tuple(self.links[place] for place in places), tuple(self.scores[place] for place in places)
+        return replace(self, links=links, scores=scores)
+
     def pharaoh(self, scores: bool = False) -> str:
         """Return the links as `i-j i-j ...`, or `i-j:score` with four decimals."""
         return format_links(self.links, self.scores if scores else None)
@@ -472,20 +478,19 @@ def unaligned(pair: Pair, has_null: bool, method: str, threshold: float | None) 
     return WordAlignment(*pair, (), (), source_null, target_null, score, method, threshold)
 
 
-def of_raw_words(alignment: WordAlignment, raw: Pair, source: Segments, target: Segments) -> WordAlignment:
+def of_raw_words(alignment: WordAlignment, source: Segments, target: Segments) -> WordAlignment:
     """Convert an alignment of segments to words separated by white space; see `segmentation.raw_links`.
 
     Args:
         alignment: Alignment of the words of `source` and `target`.
-        raw: Words separated by white space.
         source, target: Segments of both sides.
     """
     links, scores = raw_links(alignment.links, alignment.scores, source, target)
     source_null, target_null = alignment.source_null, alignment.target_null
     return replace(
         alignment,
-        source=raw[0],
-        target=raw[1],
+        source=source.raw,
+        target=target.raw,
         links=links,
         scores=scores,
         source_null=None if source_null is None else raw_means(source_null, source),

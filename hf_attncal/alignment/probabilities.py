@@ -144,13 +144,11 @@ class LinkProbabilities:
             unknown: Share of the pair's tokens that were never counted. Default: None, unknown.
         """
         scores = self.rules[alignment.symmetrization].of(alignment.scores)
-        links, shift = alignment.links, self.shift(unknown, alignment.score)
+        shift = self.shift(unknown, alignment.score)
         if shift:
             scores = tuple(p + shift * (min(p, s) - p) for p, s in zip(scores, alignment.scores, strict=True))
-        if least is not None:
-            probable = [place for place, score in enumerate(scores) if score >= least]
-            links, scores = tuple(links[place] for place in probable), tuple(scores[place] for place in probable)
-        return replace(alignment, links=links, scores=scores, calibrated=True, shift=shift)
+        probable = replace(alignment, scores=scores, calibrated=True, shift=shift)
+        return probable if least is None else probable.at_least(least)
 
     def check(self, symmetrization: str, settings: Mapping[str, Any] | None) -> None:
         """Raise ValueError unless the rules were learned for this symmetrisation and these settings."""

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from hf_attncal.data.batching import padded
+from hf_attncal.data.segmentation import Cut
 from hf_attncal.data.words import NO_WORD, WordTokens
 from hf_attncal.models.limits import SYMMETRIZATIONS
 
@@ -73,6 +74,7 @@ class WeightSource(ABC):
     prior: Any | None = None  # an `EncoderPrior`
     symmetrization: str  # default method to merge the directions
     tokenize: bool = False  # True if the training text was split into words (`data.segmentation`)
+    cuts: Sequence[Cut | None] = (None, None)  # per side, what cuts a text without spaces
 
     def __init__(self, model, tokenizer, settings=None):
         self.model = model

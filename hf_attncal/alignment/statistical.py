@@ -12,10 +12,11 @@ s(x, y)`, the maximum over all words.
 """
 
 import unicodedata
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields as fields_of
 from functools import lru_cache
-from itertools import product
+from itertools import pairwise, product
 from math import isqrt
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -25,11 +26,14 @@ import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
-from hf_attncal.data.segmentation import EMPTY_WORD, fold, segment, without_spaces
+from hf_attncal.data.segmentation import EMPTY_WORD, Cut, characters, fold, is_unspaced, segment, without_spaces
+from hf_attncal.data.texts import check_cells
 from hf_attncal.data.tokenizer import PAD, SPACE, SPECIAL_TOKENS, UNK, train_bpe_backend
 from hf_attncal.data.words import SEPARATORS, WordTokenizer, WordTokens, split_words
 from hf_attncal.families import FAMILIES
 from hf_attncal.inference.files import check_model_files, read_object
+from hf_attncal.io.errors import in_line
+from hf_attncal.io.messages import LOG
 from hf_attncal.layouts import ADAPTER_CONFIG, CONFIG, SETTINGS_FILE, TOKENIZER, TOKENIZER_CONFIG, WEIGHTS
 from hf_attncal.models.functional_mask_align import harmonic_mean
 from hf_attncal.models.hmm_tables import CountFields, HMMTables, HMMTablesMixin
@@ -38,7 +42,7 @@ from hf_attncal.models.loading import check_finite
 
 from .aligner import Sentence, WordAligner
 from .count_learner import IDENTICAL, ITERATIONS, CountLearner
-from .links import WordAlignment, largest_over_words
+from .links import Pair, WordAlignment, largest_over_words
 from .probabilities import saved_probabilities
 from .sources import Words
 
@@ -48,6 +52,9 @@ _PIECES, _MAX_PIECES = 65, 16_000
 # With an encoder, fewer iterations have the same AER on the dev sets (wpt-roen, bicici-deen, dermit-derm, Hungarian
 # and Russian of xlwa).
 _ITERATIONS_WITH_ENCODER = (2, 3)
+# Pairs of words above which a sentence pair is counted in parts, and about the number in a part.
+_MAX_UNCUT_CELLS, _CELLS_OF_PART = 320 * 320, 100 * 100
+_MANY_GIGABYTES = 0.5
 _NULL_PROBABILITY = 0.2  # high, because wrong links are more frequent than missing ones with little text
 
 
@@ -88,17 +95,34 @@ def quick_aligner(
 ) -> WordAligner:
     """Return a statistical aligner trained on these pairs; see `quick_links` for the arguments.
 
-    Its model consists of tables, which do not need transformers and cannot be saved.
-    """
+    Its model consists of tables, which do not need transformers and cannot be saved. A side without spaces between its
+    words is cut into the pieces of the encoder, or without one into characters.
 
-    def split(sentence: Sentence) -> tuple[str, ...]:
+    Raises:
+        ValueError: a pair with too many words; see also `WordAligner.align`.
+
+    Warns:
+        UserWarning: a side without spaces between its words.
+    """
+    cuts = unspaced_cuts(pairs, encoder)
+    tokenize = tokenize or any(cuts)
+
+    def split(sentence: Sentence, cut: Cut | None) -> tuple[str, ...]:
         if tokenize:
-            sentence = segment(sentence if isinstance(sentence, str) else " ".join(sentence), words).words
+            sentence = segment(sentence if isinstance(sentence, str) else " ".join(sentence), words, cut).words
         elif isinstance(sentence, str):
             sentence = split_words(sentence, words)
         return tuple(map(without_spaces, sentence))
 
-    split_pairs = [pair for pair in ((split(source), split(target)) for source, target in pairs) if all(pair)]
+    split_pairs: list[Pair] = []
+    for number, pair in enumerate(pairs, start=1):
+        source, target = map(split, pair, cuts)
+        with in_line(number):
+            gigabytes = check_cells(len(source), len(target))
+        if gigabytes > _MANY_GIGABYTES:
+            LOG.warning("line %d: %d and %d words take about %.1f GB.", number, len(source), len(target), gigabytes)
+        if source and target:
+            split_pairs += parts_of_pair(source, target)
     split_pairs = split_pairs or [
         ((EMPTY_WORD,), (EMPTY_WORD,))
     ]  # a text without complete pairs is valid, and has no links
@@ -127,7 +151,34 @@ def quick_aligner(
     tokens = [side.ids for side in sides]
     iterations = _ITERATIONS_WITH_ENCODER if encoder_used else ITERATIONS
     CountLearner(model, tokens[::2], tokens[1::2], encoder_factors=encoder_factors).run(iterations)
-    return WordAligner(model, tokenizer, encoder=encoder)
+    aligner = WordAligner(model, tokenizer, encoder=encoder)
+    aligner.source.cuts = cuts
+    return aligner
+
+
+def unspaced_cuts(pairs: Sequence[tuple[Sentence, Sentence]], encoder: Any | None) -> list[Cut | None]:
+    """Return what cuts each side into words; None for a side with spaces. Warn of a side without."""
+    cuts: list[Cut | None] = [None, None]
+    for place, side in enumerate(("source", "target")):
+        if is_unspaced(pair[place] if isinstance(pair[place], str) else " ".join(pair[place]) for pair in pairs):
+            cuts[place] = characters if encoder is None else encoder.pieces
+            way = "characters, because only an encoder (--encoder) finds longer words"
+            warnings.warn(
+                f"The {side} has no spaces between its words. It is cut into "
+                f"{way if encoder is None else 'the pieces of the encoder'}. Links count these, punctuation included. "
+                "A segmenter for the language may cut better words, above all of Thai, Lao, Khmer and Burmese.",
+                stacklevel=3,
+            )
+    return cuts
+
+
+def parts_of_pair(source: tuple[str, ...], target: tuple[str, ...]) -> list[Pair]:
+    """Cut a very long pair into parts along the diagonal, because the time of counting grows with its cube."""
+    cells, number = len(source) * len(target), 1
+    if cells > _MAX_UNCUT_CELLS:
+        number = min(len(source), len(target), isqrt(cells // _CELLS_OF_PART) + 1)
+    edges = [[len(side) * part // number for part in range(number + 1)] for side in (source, target)]
+    return [(source[i:next_i], target[j:next_j]) for (i, j), (next_i, next_j) in pairwise(zip(*edges, strict=True))]
 
 
 def link_cells(aligner: WordAligner, pairs: Sequence[Words]) -> list[np.ndarray]:

@@ -1,8 +1,9 @@
 """Align a text of any length, or batches of columns, and write its links."""
 
+import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from hf_attncal.data.linked_pairs import SeparatorWatch, write_separator
 from hf_attncal.data.texts import PairText, Part
-from hf_attncal.io.errors import CommandError, check_choice, until_failure
+from hf_attncal.io.errors import CommandError, check_choice, until_failure, user_errors
 from hf_attncal.io.messages import LOG
 from hf_attncal.io.streams import (
     BATCHES_PER_WINDOW,
+    STANDARD,
     Output,
     PairWindow,
     groups_by_size,
@@ -102,9 +104,11 @@ class LinkStyle:
 
 # ---- a text of any length ----
 
+SIDES = ("source", "target")
 # Default maximum of pairs per batch; typical batch size, with typical tokens per pair.
 _MAX_BATCH_PAIRS, _BATCH_PAIRS, _TOKENS_PER_PAIR = 256, 64, 64
 _PAIRS_TO_LEARN_FROM = 20_000
+STATISTICS_FILE = "encoder_statistics.safetensors"  # beside the links of the parts of a text
 # Source characters times target characters, an upper bound of the links in memory before they are written.
 _CELLS_AT_ONCE = 1 << 26
 
@@ -202,6 +206,9 @@ def align_text(
         part: Lines to align. Default: None, all lines.
         options: Options of `align_windows`.
 
+    If a side without spaces was cut into words, links in Pharaoh format come with the words of both sides, in
+    `OUTPUT.source` and `OUTPUT.target`.
+
     Raises:
         CommandError: a file that cannot be read or written, or see `align_windows`.
     """
@@ -213,15 +220,52 @@ def align_text(
     before = 0 if part is None else part.lines.start
     watch = SeparatorWatch(options.get("words"))
     title = os.path.basename(os.path.normpath(name)) if os.path.isdir(name) else name  # without local folders
+    cut = style.counts_words and any(aligner.source.cuts) and os.fspath(output) != STANDARD
     writing, reading = output_lines(os.fspath(output)), text.windows(window, part)
-    with writing as target, style.document(target, title), reading as windows:
+    with ExitStack() as words, writing as target, style.document(target, title), reading as windows:
+        names = [f"{os.fspath(output)}.{side}" for side in SIDES] if cut else []
+        sides = [words.enter_context(output_lines(name)) for name in names]
         number = before + 1
         for group in align_windows(aligner, map(watch.window, windows), before=before, **options):
             write_lines(target, [style.line(number + place, alignment) for place, alignment in enumerate(group)])
+            for file, side in zip(sides, SIDES, strict=False):
+                write_lines(file, (" ".join(getattr(alignment, side)) for alignment in group))
             number += len(group)
+    if cut:
+        LOG.warning("The words that the links count are in %s.", " and ".join(names))
     if style.counts_words:
         write_separator(output, watch.separator)
     return None
+
+
+def learn_from_start(aligner, text: PairText, part: Part, window: int, **options) -> None:
+    """Learn the statistics of an aligner's encoder from the first window of a text, as one run over all parts does.
+
+    They are kept beside the links of the part, for the other parts. The first part learns them while it is aligned.
+
+    Args:
+        aligner: `WordAligner` with an encoder.
+        text: Text of all parts.
+        part: Part that will be aligned.
+        window: Number of lines per window.
+        options: Options of `align_windows`.
+
+    Raises:
+        CommandError: statistics of another text, or see `align_windows`.
+    """
+    if part.lines.start == 0:
+        return
+    path, prior = Path(part.path).with_name(STATISTICS_FILE), aligner.source.prior
+    with text.windows(window) as windows:
+        first, error = next(windows, ((), None))
+    names = [getattr(model.config, "name_or_path", "") for model in (aligner.model, prior.reader.model)]
+    digest = hashlib.sha256(repr([first, names, options]).encode("utf-8", "surrogatepass")).hexdigest()
+    if path.is_file():
+        with user_errors(Exception):  # a damaged file has errors of its own
+            prior.load_statistics(path, {"text": digest})
+        return
+    next(align_windows(aligner, iter([(first, error)]), progress=False, **options), None)
+    prior.save_statistics(path, {"text": digest})
 
 
 # ---- batches of columns ----

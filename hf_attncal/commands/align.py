@@ -81,7 +81,8 @@ def align(
         threshold: minimum score of a link before calibration [default: the model's]
         symmetrize: method to merge the links of both directions. harmonic takes the harmonic mean of both scores;
             forward takes only the direction that predicts the target [default: the model's]
-        least_probability: minimum probability that a link is right; needs a calibrated aligner [default: none]
+        least_probability: minimum probability that a link is right; needs a calibrated aligner, or a statistical one
+            with --encoder [default: none]
         read: cross-attention of an encoder-decoder to read: layer=3, heads=0,3, shift=false, weights=attention,
             contribution or uam, source_prefix='>>deu<< ' [default: as saved with the model]
         adapt: learn from the text while aligning it, in windows of 20,000 pairs: for a text unlike the training text;
@@ -90,7 +91,8 @@ def align(
             name, or auto for intfloat/multilingual-e5-small [default: none]
         save_adapted: folder for the adapted aligner [default: not saved]
         shard: I/N: align only part I of N. --output is a folder, or a name with {} for the number of the part. An
-            existing part is refused. The parts joined in order are the output of one run [default: all lines]
+            existing part is refused. The parts joined in order are the output of one run; what an encoder learned
+            from the first lines is kept in the folder for the other parts [default: all lines]
         running: device, batch size and limits of the model
 
     Returns:
@@ -102,14 +104,15 @@ def align(
             lines before it have been written.
     """
     from hf_attncal.alignment.aligner_opening import changes_of, check_encoder, open_to_align
-    from hf_attncal.alignment.streaming import LinkStyle, align_text, batch_limits, lines_at_once
+    from hf_attncal.alignment.streaming import LinkStyle, align_text, batch_limits, learn_from_start, lines_at_once
     from hf_attncal.data.texts import PairText, part_of
     from hf_attncal.inference.opening import fetched
 
     links: dict[str, Any] = {"threshold": threshold, "symmetrize": symmetrize, "least_probability": least_probability}
     check_range("--threshold", threshold, 0, 1)
     check_range("--least-probability", least_probability, 0, 1)
-    style, text = LinkStyle(format, scores, offsets), PairText(source, target, running.longest_line)
+    style = LinkStyle(format, scores, offsets)
+    text = PairText(source, target, running.longest_line, running.too_long)
     changes = changes_of(read)
     if adapt and encoder is not None:
         raise CommandError(
@@ -124,9 +127,9 @@ def align(
         claim_folder(save_adapted, ADAPTED, "--save-adapted")
     window, part = lines_at_once(running.batch_size, adapt), None
     if shard is not None:
-        if adapt or encoder is not None or format == "html":
+        if adapt or format == "html":
             raise CommandError(
-                "--shard cannot go with --adapt, --encoder or --format html, which need the whole text. Leave one out."
+                "--shard cannot go with --adapt or --format html, which need the whole text. Leave one out."
             )
         part = part_of(shard, None if output is None else os.fspath(output), text, window)
         output = part.path
@@ -138,6 +141,9 @@ def align(
         model = fetched(os.fspath(model), running)
     check_encoder(encoder)
     aligner = open_to_align(model, running, read=changes, adapt=adapt, encoder=encoder, **links)
+    options = batch_limits(running.batch_size) | links | {"tokenize": tokenize, "words": words}
+    if part is not None and encoder is not None:
+        learn_from_start(aligner, text, part, window, **options)
     alignments = align_text(
         aligner,
         text,
@@ -148,10 +154,7 @@ def align(
         part=part,
         adapt=adapt,
         progress=running.progress,
-        tokenize=tokenize,
-        words=words,
-        **batch_limits(running.batch_size),
-        **links,
+        **options,
     )
     if save_adapted is not None:
         from hf_attncal.alignment.aligner_opening import save_aligner

@@ -10,7 +10,7 @@ from .kinds import Counting, Encoder, LinkFormat, Merging, Output, Pairs, Text, 
 if TYPE_CHECKING:
     from hf_attncal.alignment.links import WordAlignment
 
-GROUPS = {"Links": ("tokenize", "words", "threshold", "symmetrize")}
+GROUPS = {"Links": ("tokenize", "words", "threshold", "symmetrize", "least_probability")}
 
 
 def align_quick(
@@ -27,6 +27,7 @@ def align_quick(
     words: WordLimits = "white-space",
     threshold: float | None = None,
     symmetrize: Merging | None = None,
+    least_probability: float | None = None,
     encoder: Encoder = None,
     running: Counting = Running(),
 ) -> "list[WordAlignment] | None":
@@ -65,9 +66,11 @@ def align_quick(
         threshold: minimum score of a link [default: 0.5]
         symmetrize: method to merge the links of both directions. harmonic takes the harmonic mean of both scores;
             forward takes only the direction that predicts the target [default: harmonic]
+        least_probability: minimum probability that a link is right; needs --encoder, whose scores are probabilities
+            [default: none]
         encoder: multilingual encoder (BERT, XLM-R, ...) that helps with little text: folder or Hub name, or auto for
             intfloat/multilingual-e5-small [default: none]
-        running: threads, longest_line, progress, and the languages of an encoder with language codes
+        running: threads, longest_line, too_long, progress, and the languages of an encoder with language codes
 
     Returns:
         An alignment for each pair if there is no `output`: `links`, `scores`, and the `score` of the pair. From
@@ -84,7 +87,10 @@ def align_quick(
     style = LinkStyle(format, scores, offsets)
     if (with_source is None) != (with_target is None):
         raise CommandError("--with-source and --with-target go together. Give both files.")
-    text = PairText(source, target, running.longest_line)
+    check_range("--least-probability", least_probability, 0, 1)
+    if least_probability is not None and encoder is None:
+        raise CommandError("--least-probability needs --encoder: scores of counts alone are no probabilities.")
+    text = PairText(source, target, running.longest_line, running.too_long)
     beside = PairText([] if with_source is None else with_source, with_target, running.longest_line)
     text.check({"--output": output}, beside)
     check_encoder(encoder)
@@ -110,6 +116,7 @@ def align_quick(
         window=max(1, len(counted)),
         threshold=threshold,
         symmetrize=symmetrize,
+        least_probability=least_probability,
         words=words,
         progress=running.progress,
     )

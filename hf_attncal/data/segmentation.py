@@ -9,11 +9,15 @@ the same one (`...`).
 Beyond these rules, an address (`https://...`, `www...`, `name@host`) is one word, and an apostrophe between Latin
 letters splits a word: before the apostrophe if an English ending follows (`John 's`, `we 'll`, `don 't`), otherwise
 after it (`l' homme`, `dell' arte`).
+
+A text without spaces between its words (Chinese, Japanese, Thai, ...) has no white-space words that links could be
+between: if `segment` has a function that cuts runs of such a script, each part of a run is a white-space word.
 """
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import NamedTuple
 
 from .pharaoh import Link
@@ -30,6 +34,13 @@ _PIECE = (
     r"|(?P<mark>[\p{P}\p{S}])(?P=mark)+(?!\p{M})"
     r"|.+?(?:\b|$)"
 )
+# Scripts without spaces between words, and the length of a run of their letters that is rarely a single word.
+_UNSPACED = (
+    (r"[\p{Han}\p{Hiragana}\p{Katakana}ー]", 6),
+    (r"[\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]", 16),
+)
+_LINES_TO_JUDGE = 1000
+Cut = Callable[[str], Sequence[str]]  # function that cuts a run of letters into words
 _MAX_CACHED_CHARACTERS = 32  # characters of a cached chunk: a sentence without spaces is one chunk
 
 
@@ -40,13 +51,18 @@ class Segments(NamedTuple):
         text: raw text.
         words: words in order; joined, they are the text without white space.
         owners: white-space word (from 0) that each word stands for; None for punctuation attached to a word.
-        raw_words: number of white-space words.
+        raw: white-space words; the words that a run without spaces is cut into also count as such.
     """
 
     text: str
     words: tuple[str, ...]
     owners: tuple[int | None, ...]
-    raw_words: int
+    raw: tuple[str, ...]
+
+    @property
+    def raw_words(self) -> int:
+        """Number of white-space words."""
+        return len(self.raw)
 
     @property
     def spans(self) -> tuple[tuple[int, int], ...]:
@@ -59,23 +75,60 @@ class Segments(NamedTuple):
         return tuple(spans)
 
 
-def segment(text: str, separator: str = SEPARATORS[0]) -> Segments:
-    """Segment raw text into words; `separator` is the separator of the white-space words (`words.split_words`)."""
+def segment(text: str, separator: str = SEPARATORS[0], cut: Cut | None = None) -> Segments:
+    """Segment raw text into words.
+
+    Args:
+        text: raw text.
+        separator: separator of the white-space words (`words.split_words`).
+        cut: function that cuts the runs of a script without spaces. Default: None, they are not cut.
+    """
     words: list[str] = []
     owners: list[int | None] = []
-    chunks = split_words(text, separator)
-    for number, chunk in enumerate(chunks):
+    raw: list[str] = []
+    for chunk in split_words(text, separator):
+        if cut is not None and (parts := _unspaced_parts(chunk, cut)):
+            owners += range(len(raw), len(raw) + len(parts))
+            words += parts
+            raw += parts
+            continue
         pieces = _cached_pieces(chunk) if len(chunk) <= _MAX_CACHED_CHARACTERS else _pieces(chunk)
         for piece, stands_for_chunk in pieces:
             words.append(piece)
-            owners.append(number if stands_for_chunk else None)
-    return Segments(text, tuple(words), tuple(owners), len(chunks))
+            owners.append(len(raw) if stands_for_chunk else None)
+        raw.append(chunk)
+    return Segments(text, tuple(words), tuple(owners), tuple(raw))
+
+
+def is_unspaced(lines: Iterable[str]) -> bool:
+    """Return True if a text has no spaces between words: most letters of scripts without spaces are in long runs."""
+    text = "\n".join(islice(lines, _LINES_TO_JUDGE))
+    if text.isascii():
+        return False
+    letters = sum(len(_compiled(letter).findall(text)) for letter, _ in _UNSPACED)
+    in_runs = sum(len(run) for letter, most in _UNSPACED for run in _compiled(f"{letter}{{{most},}}").findall(text))
+    return 2 * in_runs > letters and 2 * letters > sum(map(str.isalpha, text))
+
+
+def characters(run: str) -> list[str]:
+    """Cut a run of letters at the word boundaries of Unicode: mostly into single characters."""
+    return [word for word, _ in _pieces(run)]
+
+
+def _unspaced_parts(chunk: str, cut: Cut) -> list[str]:
+    """Return the words of a chunk with letters of a script without spaces; [] for another chunk."""
+    runs = [match for letter, _ in _UNSPACED for match in _compiled(f"{letter}+").finditer(chunk)]
+    parts, end = [], 0
+    for run in sorted(runs, key=lambda match: match.start()):
+        parts += [*characters(chunk[end : run.start()]), *cut(run[0])]
+        end = run.end()
+    return [*parts, *characters(chunk[end:])] if runs else []
 
 
 def white_space_words(text: str, separator: str = SEPARATORS[0]) -> Segments:
     """Split text at white space or spaces only (`words.split_words`)."""
     words = tuple(split_words(text, separator))
-    return Segments(text, words, tuple(range(len(words))), len(words))
+    return Segments(text, words, tuple(range(len(words))), words)
 
 
 def raw_links(
@@ -105,15 +158,15 @@ def raw_means(values: Sequence[float], segments: Segments) -> tuple[float, ...]:
 
 
 @lru_cache
-def _pattern():
+def _compiled(pattern: str):
     import regex  # slow to import, and only needed for raw text
 
-    return regex.compile(_PIECE, regex.DOTALL)
+    return regex.compile(pattern, regex.DOTALL)
 
 
 def _pieces(chunk: str) -> tuple[tuple[str, bool], ...]:
     """Split a chunk into words, each with whether it stands for the chunk; marks do only without other words."""
-    words = [piece[0] for piece in _pattern().finditer(chunk) if not piece[0].isspace()]
+    words = [piece[0] for piece in _compiled(_PIECE).finditer(chunk) if not piece[0].isspace()]
     marks = [is_punctuation(word) for word in words]
     return tuple((word, not mark or all(marks)) for word, mark in zip(words, marks, strict=True))
 
@@ -130,6 +183,7 @@ _TABLE = str.maketrans(
     {variant: plain for plain, variants in _QUOTES.items() for variant in variants}
     | dict.fromkeys("\u00ad\u200b\u2060\ufeff", "")
 )
+_MAX_CHARACTERS = 200
 EMPTY_WORD = "_"  # in place of a word without visible characters, such as a no-break space
 
 
@@ -141,8 +195,9 @@ def fold(word: str) -> str:
     - Quotes become `'` or `"` (also `''` and two backquotes), and dashes `-`.
     - Full-width and half-width characters, ligatures and digits of any script become plain (NFKC).
     - White space inside a word (`10 000` with a no-break or thin space) and zero-width characters are removed.
+    - Only the first 200 characters count, as thousands (an image in base64) would take gigabytes.
     """
-    plain, before = word, None
+    plain, before = word[:_MAX_CHARACTERS], None
     while plain != before:  # folding may compose a character that folds again
         before = plain
         plain = unicodedata.normalize("NFKC", plain.translate(_TABLE).casefold())

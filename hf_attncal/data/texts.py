@@ -1,5 +1,6 @@
 """Texts that commands read: sentence pairs in windows, parts of a text, and whole texts to score."""
 
+import math
 import os
 import re
 from collections import deque
@@ -34,6 +35,8 @@ from .pharaoh import Link
 from .words import SEPARATORS, split_words
 
 _PAIRS_AT_ONCE = 1024
+# Maximum of source words times target words of a pair, and the approximate memory of such a cell in bytes.
+MOST_CELLS, _BYTES_OF_CELL = 3 * 10**7, 60
 
 
 class PairText:
@@ -43,17 +46,24 @@ class PairText:
         source: file, lines, or "-" for standard input. Without `target`: lines `source ||| target`, or pairs.
         target: file or lines.
         longest: maximum number of bytes of a line. Default: 10,000.
+        too_long: "stop" at a longer line; or read an "empty" line in place of it, and an empty pair in place of one
+            with more than `MOST_CELLS` pairs of words. Default: "stop".
+
+    Attributes:
+        emptied: number of lines that were too long.
 
     Raises:
         CommandError: no source, or standard input as source together with a target.
     """
 
-    def __init__(self, source: Any, target: Any = None, longest: int | None = None):
+    def __init__(self, source: Any, target: Any = None, longest: int | None = None, too_long: str = "stop"):
         if source is None or (source == STANDARD and target is not None):
             raise CommandError("--source and --target go together: give both, or lines `source ||| target`.")
         self.source = _path_or_list(source)
         self.target = None if target is None else _path_or_list(target)
         self.longest = longest or LONGEST_LINE
+        self.emptied: set[int] = set()
+        self._cut = self._empty if too_long == "empty" else None
         self._sides = [self.source] if self.target is None else [self.source, self.target]
 
     @property
@@ -70,6 +80,27 @@ class PairText:
         """
         files = [file for text in (self, *others) for file in text.files]
         check_files(files, outputs, standard=self.source == STANDARD)
+
+    def _empty(self, number: int) -> str:
+        self.emptied.add(number)
+        return ""
+
+    def _fitting(self, windows: Iterator[PairWindow], before: int) -> Iterator[PairWindow]:
+        """Yield the windows with empty pairs in place of those with too many words, and count these at the end."""
+        for pairs, error in windows:
+            if self._cut is not None:
+                pairs = list(pairs)
+                for place, pair in enumerate(pairs):
+                    if math.prod(len(side.split() if isinstance(side, str) else side) for side in pair) > MOST_CELLS:
+                        pairs[place] = self._empty(before + place + 1), ""
+            before += len(pairs)
+            yield pairs, error
+        if self.emptied:
+            LOG.warning(
+                "%d lines were too long and are empty in the output (the first is line %d).",
+                len(self.emptied),
+                min(self.emptied),
+            )
 
     def pairs(self) -> list[tuple]:
         """Read all pairs.
@@ -100,20 +131,37 @@ class PairText:
         with ExitStack() as stack:
             if self.source == STANDARD:
                 file, size, name = stack.enter_context(input_lines(None, size))
-                yield joined_pairs(file, size, name, self.longest)
+                yield self._fitting(joined_pairs(file, size, name, self.longest, cut=self._cut), 0)
                 return
             names = [text_name(side, name) for side, name in zip(self._sides, ("source", "target"), strict=False)]
             sides = [stack.enter_context(_opened(side, part)) for side in self._sides]
+            pairs: Iterator[PairWindow]
             if self.target is not None:
-                yield parallel_lines(sides, size, names, self.longest, before)
+                pairs = parallel_lines(sides, size, names, self.longest, before, self._cut)
             elif isinstance(self.source, str) or any(isinstance(line, str) for line in self.source[:1]):
-                yield joined_pairs(sides[0], size, names[0], self.longest, before)
+                pairs = joined_pairs(sides[0], size, names[0], self.longest, before, self._cut)
             else:
-                yield read_windows(self.source, size)
+                pairs = read_windows(self.source, size)
+            yield self._fitting(pairs, before)
 
 
 def _path_or_list(side: Any) -> str | list:
     return os.fspath(side) if is_file(side) else list(side)
+
+
+def check_cells(source: int, target: int) -> float:
+    """Return the gigabytes that the alignment of a pair with these numbers of words takes.
+
+    Raises:
+        ValueError: more than `MOST_CELLS` pairs of words.
+    """
+    gigabytes = _BYTES_OF_CELL * source * target / 1e9
+    if source * target > MOST_CELLS:
+        raise ValueError(
+            f"{source:,} times {target:,} words must be at most {MOST_CELLS:.0e}: they take about "
+            f"{gigabytes:,.0f} GB. Split the line."
+        )
+    return gigabytes
 
 
 # ---- parts of a text ----

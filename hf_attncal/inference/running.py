@@ -38,6 +38,8 @@ class Running(TextLanguages):
             to summarise]
         longest_line: maximum length of a line in bytes; a longer line is an error [default: 10000, or 100000 to
             summarise]
+        too_long: stop at a line that is longer, or has too many words to be aligned; or write an empty line for it and
+            count it
         progress: show the number of finished lines on standard error [default: if it is a terminal]
 
     Raises:
@@ -51,6 +53,7 @@ class Running(TextLanguages):
     revision: str | None = None
     batch_size: int | None = None
     longest_line: int | None = None
+    too_long: Literal["stop", "empty"] = "stop"
     progress: bool | None = None
 
     def __post_init__(self):

@@ -67,8 +67,8 @@ def read_windows(
         window: maximum number of lines in a window.
         name: name of `source` in messages.
         longest: maximum number of bytes of a line in a stream. Default: 10,000.
-        cut: function called with the number of each longer line, which is then truncated. Default: a longer line is
-            an error.
+        cut: function called with the number of each longer line, which returns the line to read instead; None for the
+            truncated line. Default: a longer line is an error.
         before: number of lines before `source`. Default: 0.
     """
     lines: list[Any] = []
@@ -111,7 +111,8 @@ def _lines_of_stream(
             if not whole:
                 if cut is None:
                     raise CommandError(too_long(number, name, longest))
-                cut(number)
+                replaced = cut(number)
+                text = text if replaced is None else replaced
                 while raw and not raw.endswith(b"\n"):
                     raw = source.readline(_PIECE)
             yield text
@@ -186,14 +187,19 @@ def progress_bar(label: str, wanted: bool | None):
 
 
 def joined_pairs(
-    source: Readable | Iterable[str], window: int, name: str, longest: int = LONGEST_LINE, before: int = 0
+    source: Readable | Iterable[str],
+    window: int,
+    name: str,
+    longest: int = LONGEST_LINE,
+    before: int = 0,
+    cut: Callable[[int], Any] | None = None,
 ) -> Iterator[PairWindow]:
     """Yield windows of pairs from lines `source ||| target`, each with the error of the next line, or None.
 
     White space around the sides is removed; an empty line is an empty pair. For the arguments see `read_windows`.
     """
     first = before + 1
-    for lines, error in read_windows(source, window, name, longest, before=before):
+    for lines, error in read_windows(source, window, name, longest, cut, before):
         pairs: list[tuple[str, str]] = []
         for number, line in enumerate(lines, start=first):
             parts = _BETWEEN.split(line)
@@ -272,13 +278,14 @@ def parallel_lines(
     names: Sequence[str],
     longest: int = LONGEST_LINE,
     before: int = 0,
+    cut: Callable[[int], Any] | None = None,
 ) -> Iterator[tuple[list[Any], CommandError | None]]:
     """Yield windows of line n of every file (or list of lines), each with the error of the next line, or None.
 
     Different numbers of lines are also an error. For the arguments see `read_windows`.
     """
     named = zip(files, names, strict=True)
-    sides = [read_windows(file, window, name, longest, before=before) for file, name in named]
+    sides = [read_windows(file, window, name, longest, cut, before) for file, name in named]
     for groups in zip_longest(*sides, fillvalue=([], None)):
         lines, errors = zip(*groups, strict=True)
         rows = list(zip(*lines, strict=False))

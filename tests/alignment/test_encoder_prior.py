@@ -27,7 +27,7 @@ from transformers import (
 )
 
 from hf_attncal import WordAligner, align, align_quick, train_aligner
-from hf_attncal.alignment import encoder_prior
+from hf_attncal.alignment import encoder_prior, statistical
 from hf_attncal.alignment.aligner_opening import name_of_encoder
 from hf_attncal.alignment.count_learner import CountLearner
 from hf_attncal.alignment.encoder_prior import TEMPERATURE, EncoderPrior, default_layer
@@ -493,6 +493,107 @@ def test_the_commands_take_an_encoder(folder, files, tmp_path, capsys):
     assert loaded.align(PAIRS) == align(str(tmp_path / "counts"), PAIRS, encoder=folder)
 
 
+@pytest.fixture
+def trusted(monkeypatch):
+    """Every encoder is trusted, also a random one."""
+    monkeypatch.setattr(encoder_prior, "_MIN_RECOGNISED", -3)
+    monkeypatch.setattr(encoder_prior, "_ENOUGH_RECOGNISED", -2)
+
+
+def test_parts_with_an_encoder_are_what_one_run_writes(folder, tmp_path, capsys, trusted):
+    generator, words = random.Random(3), [sorted({word for pair in TEXTS for word in pair[side]}) for side in (0, 1)]
+    for name, of_side in zip(("source", "target"), words, strict=True):
+        lines = (" ".join(generator.choices(of_side, k=generator.randint(1, 9))) for _ in range(100))
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    counts, parts = counting_aligner(PAIRS), tmp_path / "parts"
+    for part in (counts.model, counts.tokenizer):
+        part.save_pretrained(tmp_path / "counts")
+    command = ["align", "run", str(tmp_path / "counts"), f"--source={tmp_path / 'source'}", "--batch-size=2"]
+    command += [f"--target={tmp_path / 'target'}", "--encoder", str(folder), "--scores", "--device=cpu"]
+    assert main([*command, "--output", str(tmp_path / "whole")]) == 0
+    written = []
+    for number in (3, 2, 1):  # the third learns, the second reads what it has learned
+        assert main([*command, "--output", str(parts), f"--shard={number}/3"]) == 0
+        written.append((parts / "encoder_statistics.safetensors").read_bytes())
+    assert len(set(written)) == 1
+    assert b"".join(part.read_bytes() for part in sorted(parts.glob("*.links"))) == (tmp_path / "whole").read_bytes()
+    (tmp_path / "source").write_text("other\n" * 100, encoding="utf-8")
+    (parts / "00002-of-00003.links").unlink()
+    capsys.readouterr()
+    assert main([*command, "--output", str(parts), "--shard=2/3"]) == 1
+    assert "encoder_statistics.safetensors was learned from another text" in capsys.readouterr().err
+
+
+def test_capitals_are_read_as_small_letters_and_long_words_in_part():
+    upper, lower = (
+        [(tuple(map(change, source)), target) for source, target in TEXTS] for change in (str.upper, str.lower)
+    )
+    for found, expected in zip(prior().cells(upper), prior().cells(lower), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    name = ("Das", "Haus", "der", "EU")  # a word in capitals alone stays
+    assert encoder_prior._readable(name) == "Das Haus der EU"
+    assert encoder_prior._readable(("A" * 9000,)) == "a" * 200
+
+
+def test_versions_of_one_sentence_are_no_chance():
+    repeated, varied = prior(), prior()
+    repeated.cells([TEXTS[0]] * 20 + [TEXTS[1]] * 20)
+    varied.cells(TEXTS[:2])
+    assert repeated.recognised_shares == pytest.approx(varied.recognised_shares, abs=0.2)
+    alone = prior()
+    alone.cells([TEXTS[0]] * 20)
+    assert alone.recognised_shares is None
+    assert alone.likelihood.strength == 1.0
+
+
+def test_statistics_of_a_text_are_saved(tmp_path):
+    first, second = believed(), prior()
+    first.likelihood.ratios, first.likelihood.learned = torch.rand(24), True
+    first.save_statistics(tmp_path / "file", {"text": "a"})
+    second.load_statistics(tmp_path / "file", {"text": "a"})
+    assert second.recognised_shares == first.recognised_shares
+    assert vars(second.likelihood).keys() == vars(first.likelihood).keys()
+    for name in ("ratios", "strength", "learned"):
+        assert np.array_equal(getattr(second.likelihood, name), getattr(first.likelihood, name))
+    for found, expected in zip(second.cells(TEXTS[::-1]), first.cells(TEXTS[::-1]), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    with pytest.raises(ValueError, match="learned from another text"):
+        second.load_statistics(tmp_path / "file", {"text": "b"})
+
+
+def test_scores_with_an_encoder_are_probabilities_to_choose_by(folder, files, trusted, capsys):
+    every = align_quick(PAIRS, encoder=EncoderPrior.from_pretrained(folder))
+    least = sorted(score for one in every for score in one.scores)[3]
+    chosen = align_quick(PAIRS, encoder=EncoderPrior.from_pretrained(folder), least_probability=least)
+    for one, all_links in zip(chosen, every, strict=True):
+        kept = {link: score for link, score in zip(all_links.links, all_links.scores, strict=True) if score >= least}
+        assert dict(zip(one.links, one.scores, strict=True)) == kept
+    assert sum(len(one.links) for one in chosen) == sum(len(one.links) for one in every) - 3
+    assert main(["align", "quick", *files, "--least-probability=0.5"]) == 1
+    assert "--least-probability needs --encoder" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="needs a calibrated aligner"):
+        counting_aligner(PAIRS).align(PAIRS, least_probability=0.5)
+
+
+def test_very_long_pairs_are_counted_in_parts(monkeypatch, trusted):
+    long = [(" ".join(f"s{n}" for n in range(60)), " ".join(f"t{n}" for n in range(60)))] * 3
+    monkeypatch.setattr(statistical, "_MAX_UNCUT_CELLS", 400)
+    monkeypatch.setattr(statistical, "_CELLS_OF_PART", 100)
+    counted = []
+    monkeypatch.setattr(
+        statistical,
+        "CountLearner",
+        lambda model, *sides, **options: counted.append(sides) or CountLearner(model, *sides, **options),
+    )
+    found = align_quick(long, encoder=prior())
+    assert len(counted[0][0]) == 3 * 7
+    assert [len(one.source) for one in found] == [60] * 3
+    parts = statistical.parts_of_pair(tuple(range(60)), tuple(range(45)))
+    assert [word for part, _ in parts for word in part] == list(range(60))
+    assert [word for _, part in parts for word in part] == list(range(45))
+    assert all(len(first) * len(second) <= 100 for first, second in parts)
+
+
 def test_auto_is_the_default_encoder_and_the_option_takes_a_value(monkeypatch):
     checked = []
     monkeypatch.setattr("hf_attncal.alignment.aligner_opening.check_name", checked.append)
@@ -505,8 +606,6 @@ def test_auto_is_the_default_encoder_and_the_option_takes_a_value(monkeypatch):
 def test_unusable_encoders_are_named(folder, files, tmp_path, capsys):
     assert main(["align", "run", str(folder), *files]) == 1
     assert "`attncal align quick --encoder`" in capsys.readouterr().err
-    assert main(["align", "run", "model", *files, "--encoder", str(folder), "--shard=1/2", "--output=x"]) == 1
-    assert "--shard cannot go with --adapt, --encoder" in capsys.readouterr().err
     for wrong in (str(tmp_path / "nothing"), str(tmp_path)):
         assert main(["align", "quick", *files, "--encoder", wrong]) == 1
         error = capsys.readouterr().err
