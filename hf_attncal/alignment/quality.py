@@ -205,7 +205,7 @@ class Judge:
         if self._shifted:
             warnings.warn(self._shifted, stacklevel=3)
         if not (self.options.get("tokenize") or self.aligner.source.tokenize):
-            for side, name in zip(zip(*self._sample, strict=True), ("source", "target"), strict=True):
+            for side, name in zip(zip(*self._sample, strict=True), ("source", "target"), strict=False):
                 if is_unspaced(text if isinstance(text, str) else " ".join(text) for text in side):
                     warnings.warn(
                         f"the {name} has no spaces between its words, so that links count whole phrases. Split it "

@@ -557,7 +557,7 @@ def test_choices_are_those_of_the_models():
 class FakeAligner:
     """One link for every pair, at once."""
 
-    source = SimpleNamespace(symmetrizations=())  # of one direction
+    source = SimpleNamespace(symmetrizations=(), tokenize=False, cuts=())  # of one direction
 
     def align(self, pairs, **_):
         return [WordAlignment(("a",), ("b",), ((0, 0),), (0.5,), (0.1,), (0.1,), 0.5, "harmonic", 0.2) for _ in pairs]
