@@ -59,7 +59,8 @@ def capitals(text: Text, encoder: EncoderPrior) -> dict:
             one.links for one in align_quick([tuple(map(change, pair)) for pair in text.gold.pairs], encoder=encoder)
         ]
         systems[name] = score(text.gold, links, "harmonic")
-    return {"systems": systems, "difference": systems["upper"]["aer"] - systems["lower"]["aer"]}
+    difference = systems["upper"]["aer"] - systems["lower"]["aer"]
+    return {"systems": systems, "difference": difference, "signature": systems["upper"]["signature"]}
 
 
 def unspaced(text: Text, encoder: EncoderPrior) -> dict:
