@@ -114,7 +114,7 @@ def exchange_warning(aligner: "WordAligner", pairs: "Sequence[tuple[Sentence, Se
 
 _PAIRS_TO_SHIFT, _MAX_SHIFT = 200, 3  # lines that are compared, and lines by which one side may be shifted
 _MAX_FREQUENCY = 0.05  # a word in more of the lines does not identify one
-# The lines that share a word, at least, if one side is shifted; and how many times as many as share one unshifted.
+# Minimum number of lines that share a word if one side is shifted, and its ratio to the number without the shift.
 _MIN_SHARED, _MIN_RATIO = 8, 3
 
 

@@ -160,7 +160,8 @@ def unspaced_cuts(pairs: Sequence[tuple[Sentence, Sentence]], encoder: Any | Non
     """Return what cuts each side into words; None for a side with spaces. Warn of a side without."""
     cuts: list[Cut | None] = [None, None]
     for place, side in enumerate(("source", "target")):
-        if is_unspaced(pair[place] if isinstance(pair[place], str) else " ".join(pair[place]) for pair in pairs):
+        sentences = (pair[place] for pair in pairs)
+        if is_unspaced(text if isinstance(text, str) else " ".join(text) for text in sentences):
             cuts[place] = characters if encoder is None else encoder.pieces
             way = "characters, because only an encoder (--encoder) finds longer words"
             warnings.warn(
