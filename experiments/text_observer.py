@@ -4,8 +4,8 @@
 
 RUNS/PAIR is what `attncal import` made of the model. FOLDER of --text has text.en, text.pt and text.align: text in
 both languages (here 1,002 pairs of xlwa/en-pt/silver-train, and 5,600 English sentences of four corpora with
-translations of the model) with links of `attncal align quick --encoder`. The threshold of the links is chosen on the annotated dev pairs of xlwa/en-pt, once alone and once with the
-encoder; test is scored once.
+translations of the model) with links of `attncal align quick --encoder`. The threshold of the links is chosen on the
+annotated dev pairs of xlwa/en-pt, once alone and once with the encoder; test is scored once.
 """
 
 import argparse

@@ -3,6 +3,7 @@
 import itertools
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import reference
@@ -294,6 +295,18 @@ def test_word_links_are_read_from_the_observer(tmp_path):
         for t, s in itertools.product(*map(range, weights.shape)):
             share = weights[t, s] / sum(weights[other, s] for other in range(len(weights)))
             assert_close(mutual[t, s], (weights[t, s] * share).sqrt(), 1e-6)
+
+
+def test_the_python_of_the_page(tmp_path, monkeypatch):
+    tokenizer = bpe_tokenizer()
+    MarianMTModel(MarianConfig(**TINY | {"vocab_size": len(tokenizer)})).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[2] / "docs" / "observers.md").read_text(encoding="utf-8")
+    code, names = page.split("```python\n")[1].split("```")[0], {}
+    exec(compile(code, "observers.md", "exec"), names)
+    assert names["outputs"].guided_attention.shape[0] == 1
+    assert names["outputs"].guided_null is not None
 
 
 def test_beside_a_lora_and_replaced_by_an_adapter_in_place(marian):

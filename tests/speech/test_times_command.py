@@ -87,7 +87,7 @@ def test_what_cannot_be_used(change, message, here):
 
 
 def test_the_page_on_observers(here, monkeypatch):
-    """Every command and the Python of the page run beside an observer with a learned probability."""
+    """The commands and the Python about speech run beside an observer with a learned probability."""
     monkeypatch.chdir(here)
     evidence = np.random.default_rng(1).normal(size=(50, 3))
     Unspoken.learn(evidence, evidence[:, 0] > 0.5).save("observer")
@@ -96,8 +96,8 @@ def test_the_page_on_observers(here, monkeypatch):
         assert main(shlex.split(line)) == 0
     assert {"talk.srt", "talk.vtt"} <= {path.name for path in here.iterdir()}
     names: dict = {}
-    for code in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
-        exec(compile(code, "observers.md", "exec"), names)
+    *_, code = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)  # the others are of text
+    exec(compile(code, "observers.md", "exec"), names)
     assert names["words"]
 
 

@@ -137,7 +137,7 @@ def test_one_process_of_several_reports_the_error(corpus, base, tmp_path, monkey
         monkeypatch.setattr(
             "hf_attncal.alignment.counting.PartialState", lambda first=first: SimpleNamespace(is_main_process=first)
         )
-        guided_head_on_gold(golds, aligner.model, aligner.tokenizer, 1, (1,), True)
+        guided_head_on_gold(golds, aligner.model, aligner.tokenizer, layer=1, heads=(1,), shift=True)
         assert ("test: AER" in capsys.readouterr().out) == first
 
 

@@ -85,12 +85,10 @@ def test_another_number_of_steps_changes_all_that_follows_from_it(job, defaults,
 
 
 def test_a_probe_changes_nothing_and_translates_nothing(data):
-    """Gamma stays 1 whatever the number of steps; there is no dev text to translate."""
-    for more in ({}, {"training": {"max_steps": 70}}):
-        probe = made("adapter", data, preset="probe", **more)
-        assert probe.adapter["calibration"] == "annealed"
-        assert probe.adapter["annealing_steps"] == 1e12
-        assert probe.data.held_out == 0
+    """It observes; there is no dev text to translate."""
+    probe = made("adapter", data, preset="probe")
+    assert (probe.adapter["calibration"], probe.adapter["observe"]) == ("fixed", True)
+    assert probe.data.held_out == 0
     assert (
         made("adapter", data, preset="probe").training["max_steps"] == adapter_defaults(PAIRS)["training"]["max_steps"]
     )
