@@ -32,7 +32,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 READABLE: dict[str, tuple[Callable[[str], Any], str]] = {
     "layer": (int, "a number"),
     "heads": (_numbers, "numbers from 0, such as 0,3"),
-    "shift": ({"true": True, "false": False}.__getitem__, "true or false"),
+    **dict.fromkeys(("shift", "mutual"), ({"true": True, "false": False}.__getitem__, "true or false")),
     "weights": (str, ""),
     "source_prefix": (str, ""),
 }

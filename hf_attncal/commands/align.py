@@ -84,7 +84,8 @@ def align(
         least_probability: minimum probability that a link is right; needs a calibrated aligner, or a statistical one
             with --encoder [default: none]
         read: cross-attention of an encoder-decoder to read: layer=3, heads=0,3, shift=false, weights=attention,
-            contribution or uam, source_prefix='>>deu<< ' [default: as saved with the model]
+            contribution, uam or observer, mutual=true (both words prefer each other), source_prefix='>>deu<< '
+            [default: as saved with the model]
         adapt: learn from the text while aligning it, in windows of 20,000 pairs: for a text unlike the training text;
             needs a statistical aligner
         encoder: multilingual encoder (BERT, XLM-R, ...) that helps a word aligner or translation model: folder or Hub

@@ -521,7 +521,7 @@ def test_options_that_do_not_suit_the_model(run, checkpoint, seq2seq, kind, argu
         ("--read heads=a", "--read heads must be numbers from 0, such as 0,3, got 'a'."),
         ("--read layer=", "--read layer must be a number, got ''."),
         ("--read shift=maybe", "--read shift must be true or false, got 'maybe'."),
-        ("--read depth=1", "--read must be one of layer, heads, shift, weights, source_prefix, got 'depth'"),
+        ("--read depth=1", "--read must be one of layer, heads, shift, mutual, weights, source_prefix, got 'depth'"),
         ("--read states", "source_prefix, got 'states'"),
         ("--shard 3/2 --output x", "--shard must be I/N"),
     ],

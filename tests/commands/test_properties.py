@@ -113,7 +113,7 @@ def test_pairs_of_two_files_are_read_or_named(source, target, window):
 class FakeAligner:
     """Links as many words as both sides have; fails on the word "bad"."""
 
-    source = SimpleNamespace(symmetrizations=())  # of one direction
+    source = SimpleNamespace(symmetrizations=(), tokenize="none")  # of one direction
 
     def align(self, pairs, **_):
         if any("bad" in source.split() for source, _ in pairs):
