@@ -3,13 +3,14 @@
 import itertools
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 import reference
 import torch
+from adapter_helpers import BACKBONES, load_base, save_base
 from adapter_helpers import adapter_parameters as parameters_of
-from adapter_helpers import load_base, save_base
 from helpers import (
     TINY,
     assert_close,
@@ -25,19 +26,11 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from seq2seq_helpers import bpe_tokenizer
 from transformers import (
     AutoModelForSeq2SeqLM,
-    BartConfig,
-    BartForConditionalGeneration,
     GenerationMixin,
-    M2M100Config,
-    M2M100ForConditionalGeneration,
     MarianConfig,
     MarianMTModel,
-    MBartConfig,
-    MBartForConditionalGeneration,
     MT5Config,
     MT5ForConditionalGeneration,
-    PegasusConfig,
-    PegasusForConditionalGeneration,
     T5Config,
     T5ForConditionalGeneration,
     WhisperConfig,
@@ -58,15 +51,17 @@ _T5 |= {"decoder_start_token_id": 0}
 _FRAMES = 12
 _WHISPER = DROPOUT | {"max_source_positions": _FRAMES, "num_mel_bins": 4, "decoder_start_token_id": 2}
 _WHISPER |= {"suppress_tokens": None, "begin_suppress_tokens": None}
+
+
+def _made(config_class: type, model_class: type, sizes: dict):
+    return model_class(config_class(**sizes))
+
+
 BASES = {
-    "marian": lambda: MarianMTModel(MarianConfig(**DROPOUT)),
-    "bart": lambda: BartForConditionalGeneration(BartConfig(**DROPOUT)),
-    "mbart": lambda: MBartForConditionalGeneration(MBartConfig(**DROPOUT)),
-    "pegasus": lambda: PegasusForConditionalGeneration(PegasusConfig(**DROPOUT)),
-    "m2m_100": lambda: M2M100ForConditionalGeneration(M2M100Config(**DROPOUT)),
-    "t5": lambda: T5ForConditionalGeneration(T5Config(**_T5)),
-    "mt5": lambda: MT5ForConditionalGeneration(MT5Config(**_T5)),
-    "whisper": lambda: WhisperForConditionalGeneration(WhisperConfig(**_WHISPER)),
+    **{name: partial(_made, *classes, DROPOUT) for name, classes in BACKBONES.items()},
+    "t5": partial(_made, T5Config, T5ForConditionalGeneration, _T5),
+    "mt5": partial(_made, MT5Config, MT5ForConditionalGeneration, _T5),
+    "whisper": partial(_made, WhisperConfig, WhisperForConditionalGeneration, _WHISPER),
     "attncal_marian": lambda: tiny_model("marian", torch.float32),
     "ssru": lambda: tiny_ssru().float(),
 }
