@@ -3,11 +3,13 @@
     python experiments/calibration.py train multi30k --data DIR --variant baseline \
         --variant calibration=gated,mask_penalty=0.003 --variant calibration=gated,mask_inputs=trained --epochs 10
     python experiments/calibration.py collect multi30k --data DIR runs/gated1 runs/baseline1 ...
+    python experiments/calibration.py figure docs/images/calibration.png
 
 `train` trains all variants at once in one process, on the same batches and with the same random numbers, on the GPU if
 there is one. After each epoch it writes results/calibration/CORPUS/VARIANT_seedN.json; the baseline comes first, since
 the others are compared with it. A variant is `baseline` or fields of `AttnCalMarianConfig`. `collect` writes the same
-files for folders that training/train.py has left, and skips those that are not finished.
+files for folders that training/train.py has left, and skips those that are not finished. `figure` draws the difference
+to the baseline over alpha and over mass, of all files and of the runs at alpha 0.1 in results/converged.
 
 A file has BLEU, chrF and the paired test against the baseline of its seed for dev and test; on dev, with teacher
 forcing, reliability, entropy, mass, masks, gates and both divergences (`attention_report`), and the expected
@@ -17,6 +19,7 @@ calibration error of the probability of the most probable token.
 import argparse
 import json
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -33,6 +36,7 @@ from sacrebleu.metrics import CHRF
 from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel
 from hf_attncal.data.batching import TokenBatchSampler
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
+from hf_attncal.drawing.plots import Picture
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.inference.reading import batches_of_pairs, evaluating, padded_batch, teacher_forced
 from hf_attncal.inference.translation import translate_texts
@@ -257,6 +261,50 @@ def write(options: argparse.Namespace, run: dict[str, Any], files, found: dict[s
     write_json(records.record(config, files, device) | found, folder / f"{variant}_seed{seed}.json")
 
 
+# ---- the figure ----
+
+NAMES = {
+    "multi30k_10000": "English-German, 10,000 pairs",
+    "multi30k": "English-German, 29,000 pairs",
+    "dermit-derm": "German-Romansh, 20,000 pairs",
+}
+
+
+def differences(corpus: str) -> dict[float, dict[int, tuple[float, float | None]]]:
+    """Return, for each alpha and seed test BLEU minus the baseline's and the mass of the top layer."""
+    found: dict[float, dict[int, tuple[float, float | None]]] = defaultdict(dict)
+    baselines = {n: committed.read(f"converged/{corpus}/baseline_seed{n}")["test"]["bleu"] for n in (1, 2, 3)}
+    for seed, baseline in baselines.items():
+        gated = committed.read(f"converged/{corpus}/gated_seed{seed}")
+        found[0.1][seed] = (gated["test"]["bleu"] - baseline, None)
+        for path in (committed.RESULTS / "calibration" / corpus).glob(f"gated_alpha_*_seed{seed}.json"):
+            run = json.loads(path.read_text())
+            alpha = run["config"]["model"].get("mask_penalty", 0.1)
+            found[alpha][seed] = (run["test"]["bleu"] - baseline, run["attention"]["mass"][-1])
+    return found
+
+
+def figure(path: Path) -> None:
+    """Draw differences to the baseline over alpha (a line through the means, a mark a seed) and over mass."""
+    picture = Picture(figsize=(9.6, 3.4), layout="constrained")
+    by_alpha, by_mass = picture.subplots(1, 2, sharey=True)
+    for shift, (corpus, name) in zip((0.93, 1, 1.07), NAMES.items(), strict=True):
+        found = sorted(differences(corpus).items())
+        means = [np.mean([difference for difference, _ in seeds.values()]) for _, seeds in found]
+        (line,) = by_alpha.plot([alpha * shift for alpha, _ in found], means, marker="_", markersize=14, label=name)
+        for alpha, seeds in found:
+            values = [difference for difference, _ in seeds.values()]
+            by_alpha.plot([alpha * shift] * len(values), values, ".-", color=line.get_color(), linewidth=1)
+            masses = [(mass, difference) for difference, mass in seeds.values() if mass is not None]
+            by_mass.plot(*np.array(masses).reshape(-1, 2).T, ".", color=line.get_color())
+    by_alpha.set(xscale="log", xlabel="alpha (weight of the mask penalty)", ylabel="test BLEU minus the baseline's")
+    by_mass.set(xlabel="mass of the rows of the top layer")
+    for axes in (by_alpha, by_mass):
+        axes.axhline(0, color="0.6", linewidth=0.8, zorder=0)
+    by_alpha.legend(frameon=False)
+    picture.savefig(path, dpi=150)
+
+
 def fields_of(variant: str) -> dict[str, Any]:
     """Return the fields of a configuration that `--variant` names."""
     pairs = [] if variant == BASELINE else variant.split(",")
@@ -266,6 +314,8 @@ def fields_of(variant: str) -> dict[str, Any]:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
+    drawing = commands.add_parser("figure", help=figure.__doc__)
+    drawing.add_argument("path", type=Path, help="PNG to write")
     for command in (train, collect):
         sub = commands.add_parser(command.__name__, help=command.__doc__)
         sub.set_defaults(run=command)
@@ -291,6 +341,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sub.add_argument("--learning-rate", type=float, default=0.002)
         sub.add_argument("--dropout", type=float, default=0.1)
     options = parser.parse_args(arguments)
+    if options.command == "figure":
+        return figure(options.path)
     splits = [split for split in CORPORA[options.corpus] if split != "train" or options.run is train]
     files = {name: options.data / name for split in splits for name in CORPORA[options.corpus][split]}
     lines = {name: read_lines(path) for name, path in files.items()}
