@@ -30,7 +30,7 @@ from .alarms import TextAlarms, alarms_of_lines, alarms_of_segments, with_habits
 from .check_model import REASONS, CheckModel, Judgement, combined_judgement
 from .evidence import Both, LinkEvidence, alien_share, both, cut_for, evidence_of_words, has_counts
 from .logistic import mean_odds
-from .rules import Break
+from .rules import NEGATIONS_OF_SIDES, Break
 from .verdicts import (
     MARKED_ABOVE,
     NOT_KNOWN,
@@ -60,6 +60,7 @@ _REASON_TEXTS = {  # texts of `REASONS`; {} is the other side
     "said again": "said again",
     "not translated": "not translated",
 }
+_WORDS_AROUND = 2, 3  # words before and after a negation
 _MARK_PROBABILITY = 0.51  # probability given to the most suspect word of a flagged line without any mark
 
 
@@ -483,6 +484,8 @@ def _rule_findings(judged: JudgedPair, alarms: TextAlarms) -> Iterator[Finding]:
     """Yield a finding for each broken rule that is probably a fault."""
     source, target = judged.sides
     for name, broken in judged.rules.items():
+        if broken and alarms.tails and name in NEGATIONS_OF_SIDES and not _is_translated_around(judged, broken):
+            continue  # a document may say it in other words, such as "may cause trouble" for "may not work"
         if broken and (probability := alarms.of_rule(name)) > MARKED_ABOVE:
             yield Finding(
                 name,
@@ -491,6 +494,16 @@ def _rule_findings(judged: JudgedPair, alarms: TextAlarms) -> Iterator[Finding]:
                 broken.reason,
                 probability,
             )
+
+
+def _is_translated_around(judged: JudgedPair, broken: Break) -> bool:
+    """Return whether the words around a negation have a translation, as if only the negation were lost."""
+    side, (begin, end) = (0, broken.source) if broken.source else (1, broken.target)
+    words = judged.words[side][0]
+    places = [n for n, span in enumerate(judged.sides[side].spans) if span[0] < end and span[1] > begin]
+    before, after = words[max(0, places[0] - _WORDS_AROUND[0]) : places[0]], words[places[-1] + 1 :]
+    after = after[: _WORDS_AROUND[1]]
+    return max([*before, *after], default=0.0) < MARKED_ABOVE
 
 
 def _without_causes(judged: JudgedPair) -> PairVerdict:

@@ -87,7 +87,7 @@ def _signs(text: str) -> Iterator[Sign]:
         counted = form in ("{}", "%{}")
         if match["type"]:
             position += 1 + (match["width"] == "*")
-            form = f"%{match['position'] or position}${match['type'].replace('i', 'd')}"
+            form = f"%{match['position'] or position}${match['type'].lower().replace('i', 'd')}"
         elif match["tag"]:
             name, attributes = match["tag"].lower(), match["attributes"] or ""
             markup = name[0] == "/" or "=" in attributes or form[-2] == "/" or _ALONE.fullmatch(name)

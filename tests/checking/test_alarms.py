@@ -80,6 +80,13 @@ def test_a_rule_that_the_text_ignores_loses_its_weight():
     assert found.of_rule("wrong end mark") < plain.of_rule("wrong end mark")
 
 
+def test_a_document_breaks_rules_at_least_as_often_as_catalogues_do():
+    found = document(text_scores(np.random.default_rng(5), 100, BAR))
+    assert found.of_rule("wrong number") > 0.9
+    assert 0.5 < found.of_rule("negation lost") < 0.7
+    assert found.of_rule("wrong name") < 0.5 < with_habits(ORDINARY, {"wrong name": 0.001}, []).of_rule("wrong name")
+
+
 @pytest.mark.parametrize("middle", [BAR - 6, BAR + 3])
 def test_a_document_has_a_tail_of_each_cause(middle):
     generator = np.random.default_rng(7)
@@ -124,6 +131,12 @@ def test_a_cut_or_padded_translation_is_unlike_the_lengths_of_the_document():
         ("Error while writing, as nothing was sent.", "Fehler beim Schreiben. Es wurde nichts gesandt.", 0),
         ("Error while writing. Nothing was sent.", "Fehler beim Schreiben, nichts gesandt", 0),
         ("Error writing to file", "Fehler beim Schreiben in eine sehr große Datei dieses Rechners", 0),
+        ("Regexp", "reg. Ausdruck", 0),
+        ("File or folder", "Datei oder Ordner bzw. Verzeichnis, z. B. Bilder", 0),
+        ("Fatal error", "Schwerer Fehler: Diese Datei ist nicht lesbar", 0),
+        ("Error in %s", "Fehler in %s. Vom Server wurde nichts gesandt.", 1),
+        ("Nothing was written to it. Save the file anyway?", "No se ha escrito. ¿Guardar?", 0),
+        ("The server closed the connection.", "Der Server beendete die Verbindung. Datei öffnen", 1),
     ],
 )
 def test_a_sentence_more_or_fewer_is_told_from_other_punctuation(source, target, added):

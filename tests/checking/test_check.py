@@ -12,12 +12,13 @@ from helpers import assert_layouts_know
 
 from hf_attncal.alignment import WordAligner
 from hf_attncal.alignment.aligner_job import AlignerConfig, AlignerJob
+from hf_attncal.checking.alarms import TextAlarms
 from hf_attncal.checking.check_learning import KIND_WEIGHTS, learn_check, without
 from hf_attncal.checking.check_model import CHECK_FILE, PLANTED, CheckModel, fit_lengths
 from hf_attncal.checking.check_self_test import FAULTS, plant_and_check
 from hf_attncal.checking.check_summary import SHARES, compare_counts, count_faults, summarize_counts
 from hf_attncal.checking.checked_text import checked_lines
-from hf_attncal.checking.checker import Checker, SharedTargets, saved_check
+from hf_attncal.checking.checker import Checker, JudgedPair, SharedTargets, _rule_findings, saved_check
 from hf_attncal.checking.evidence import link_features, read_evidence, usual_of_tokens
 from hf_attncal.checking.facts import PLANTED_FACTS
 from hf_attncal.checking.features import (
@@ -30,6 +31,7 @@ from hf_attncal.checking.features import (
     strongest_runs,
 )
 from hf_attncal.checking.logistic import Network, fit_logistic, fit_network, mean_network
+from hf_attncal.checking.rules import Break
 from hf_attncal.checking.verdicts import NOTES, VERDICTS
 from hf_attncal.data.segmentation import segment
 from hf_attncal.data.synthetic.english_german import generate_split, write_pairs
@@ -315,6 +317,17 @@ def test_clauses_and_numbers_are_drawn():
         number = FAULTS["number changed"](source, target, "", random.Random(seed))
         assert number.startswith("eins zwei drei vier fünf sechs sieben acht neun ")
         assert 16 <= int(number.split()[-1]) <= 23
+
+
+@pytest.mark.parametrize(("suspect", "told"), [(0.02, True), (0.9, False)])
+@pytest.mark.parametrize("in_document", [True, False])
+def test_a_lost_negation_among_other_words_is_none_in_a_document(suspect, told, in_document):
+    sides = segment("The file may not work on this machine"), segment("Die Datei könnte hier Probleme bereiten")
+    words = tuple((np.zeros(len(side.words)), np.zeros(len(side.words), dtype=int)) for side in sides)
+    words[0][0][4] = suspect  # "work"
+    judged = JudgedPair(sides, words, {}, (), {"negation lost": Break("", (13, 16))})
+    alarms = TextAlarms(0.1, {"negation lost": 0.01}, tails={"omission": None} if in_document else {})
+    assert bool(list(_rule_findings(judged, alarms))) == (told or not in_document)
 
 
 def test_a_verdict_names_words_and_characters(checker):

@@ -16,6 +16,7 @@ RIGHT = [
     ("100% done", "100 % fertig"),
     ("10 % of the people, 100% of them", "10 % der Leute, 100%ig"),
     ("size %dx%d", "tamaño %d×%d"),
+    ("character %02x", "Zeichen %02X"),
     ("%5d kB", "%d kB"),
     ("%Y-%m-%d %H:%M", "%d.%m.%Y %H:%M"),
     ("Usage: %s <file>", "Aufruf: %s <Datei>"),

@@ -31,7 +31,8 @@ _NEIGHBOURS = 10
 # Median and spread of the lead of the best other source, for documents of few segments, and their weight in segments.
 _USUAL_LEAD, _USUAL_WEIGHT = {EncoderSimilarity: (-0.5, 0.4), LexicalSimilarity: (-2.0, 4.0)}, 50
 # Log-odds that a translation is wrong, from its lead in standard deviations and the logarithm of the segments.
-_BIAS, _SLOPE, _OF_SEGMENTS = -6.9, 2.2, -0.4
+_BIAS, _SLOPE, _OF_SEGMENTS = -7.7, 2.2, -0.4
+_MOST_SURE = 0.85  # free translations of two sources may have one text
 _PRIOR = float(log_odds(np.array(0.02)))
 # Log-ratios of wrong to right translations. Half of the wrong ones may be copied from another segment, and 7 % of the
 # right ones are the text of another source. Of the sources that occur again, 21 % have another translation.
@@ -39,7 +40,7 @@ _OF_ANOTHER, _OF_NO_OTHER = np.log(0.5 / 0.07), np.log(0.5 / 0.93)
 _AGAIN_OTHERWISE, _AGAIN_ALIKE = np.log(0.98 / 0.21), np.log(0.02 / 0.79)
 # Share of right segments that lose a mark of the source, and the share of segments that may be wrong in this way.
 _RIGHT_WITHOUT, _WRONG_WITHOUT = {":": 0.02, "…": 0.01, "accelerator": 0.03}, 0.05
-_SURE_OF_SENTENCES = 0.95
+_SURE_OF_SENTENCES = 0.85
 _ACCELERATOR = re.compile(r"[_&](?=[^\W_])")
 _IDENTIFIER = re.compile(r"(?<!\w)[a-z]+_\w+")
 _AROUND = " \t\u00a0\u202f\"'”“’‘»«›‹)]）}」』"
@@ -116,7 +117,7 @@ def _unrelated(checker: Checker, short: dict[int, Both[str]]) -> Iterator[tuple[
     odds += np.where(exchanged, np.maximum(odds[best] - _PRIOR, 0), 0)
     for place in np.flatnonzero(odds > 0).tolist():
         reason = f"the translation fits “{sources[best[place]]}” better"
-        yield list(short)[place], (reason, float(sigmoid(odds[place])))
+        yield list(short)[place], (reason, min(_MOST_SURE, float(sigmoid(odds[place]))))
 
 
 def _leads(pairs: np.ndarray, others: np.ndarray, middle: float, spread: float) -> Both[np.ndarray]:
