@@ -498,7 +498,7 @@ def _rule_findings(judged: JudgedPair, alarms: TextAlarms) -> Iterator[Finding]:
 
 def _is_translated_around(judged: JudgedPair, broken: Break) -> bool:
     """Return whether the words around a negation have a translation, as if only the negation were lost."""
-    side, (begin, end) = (0, broken.source) if broken.source else (1, broken.target)
+    side, (begin, end) = int(broken.source is None), broken.source or broken.target or (0, 0)
     words = judged.words[side][0]
     places = [n for n, span in enumerate(judged.sides[side].spans) if span[0] < end and span[1] > begin]
     before, after = words[max(0, places[0] - _WORDS_AROUND[0]) : places[0]], words[places[-1] + 1 :]
