@@ -273,14 +273,13 @@ NAMES = {
 def differences(corpus: str) -> dict[float, dict[int, tuple[float, float | None]]]:
     """Return, for each alpha and seed test BLEU minus the baseline's and the mass of the top layer."""
     found: dict[float, dict[int, tuple[float, float | None]]] = defaultdict(dict)
-    baselines = {n: committed.read(f"converged/{corpus}/baseline_seed{n}")["test"]["bleu"] for n in (1, 2, 3)}
-    for seed, baseline in baselines.items():
-        gated = committed.read(f"converged/{corpus}/gated_seed{seed}")
-        found[0.1][seed] = (gated["test"]["bleu"] - baseline, None)
+    paired = committed.read(f"converged/{corpus}/paired")["paired"]
+    for seed in (1, 2, 3):
+        found[0.1][seed] = (paired[f"gated_seed{seed}"]["test"]["minus_baseline"], None)
         for path in (committed.RESULTS / "calibration" / corpus).glob(f"gated_alpha_*_seed{seed}.json"):
             run = json.loads(path.read_text())
             alpha = run["config"]["model"].get("mask_penalty", 0.1)
-            found[alpha][seed] = (run["test"]["bleu"] - baseline, run["attention"]["mass"][-1])
+            found[alpha][seed] = (run["test"]["minus_baseline"], run["attention"]["mass"][-1])
     return found
 
 
@@ -301,7 +300,7 @@ def figure(path: Path) -> None:
     by_mass.set(xlabel="mass of the rows of the top layer")
     for axes in (by_alpha, by_mass):
         axes.axhline(0, color="0.6", linewidth=0.8, zorder=0)
-    by_alpha.legend(frameon=False)
+    picture.legend(*by_alpha.get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False)
     picture.savefig(path, dpi=150)
 
 
