@@ -181,7 +181,7 @@ def test_names_between_backticks_are_set_apart_and_wide_charts_get_the_whole_wid
 
 
 def test_a_wide_table_shows_its_words_and_folds_its_numbers(tmp_path):
-    verdicts = chart("verdicts", draw=None, columns=list("abcdefgh"), rows=[("input_x_gradient", "better", *range(6))])
+    verdicts = chart("verdicts", draw=None, columns=list("abcdefgh"), rows=[("occlusion", "better", *range(6))])
     page = written(tmp_path / "page.html", charts=[verdicts])
     first, folded = page.split('<div class="foot">')
     assert '<td class="">better</td></tr>' in first.partition('id="chart-verdicts"')[2]
@@ -190,23 +190,18 @@ def test_a_wide_table_shows_its_words_and_folds_its_numbers(tmp_path):
 
 
 def test_methods_have_names_for_people_and_files_those_for_programs(tmp_path):
-    rows = [("input_x_gradient", 1, 0.5)]
-    weights = {"value_zeroing": pair_view().weights["attention"]}
+    weights = {"alti": pair_view().weights["attention"]}
     page = written(
         tmp_path / "page.html",
         [pair_view(weights=weights)],
-        [chart(rows=rows, draw=None, caption="alti is first.")],
-        summary=["Then layer_gradient_x_activation, `alti`."],
+        [chart(rows=[("alti", 1, 0.5)], draw=None, caption="alti is first.")],
+        summary=["Then `alti`."],
     )
     text = Page(page).text
     assert "ALTI+ is first." in text
-    assert "Then layer gradient × activation, alti." in text
-    assert "input × gradient" in text
-    assert "input_x_gradient" not in text
-    assert "input_x_gradient,1,0.5" in unquote(page)
-    assert [(way["name"], way["label"]) for way in pairs_of(page)[0][0]["weights"]] == [
-        ("value_zeroing", "value zeroing")
-    ]
+    assert "Then alti." in text
+    assert "alti,1,0.5" in unquote(page)
+    assert [(way["name"], way["label"]) for way in pairs_of(page)[0][0]["weights"]] == [("alti", "ALTI+")]
 
 
 def test_the_title_names_the_text_and_the_record_is_a_table(tmp_path):

@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from hf_attncal.speech.path import monotone_path
+from hf_attncal.speech.observed import monotone_path
 
 
 def every_path(count: int, frames: int, first: list[bool]):

@@ -13,18 +13,7 @@ from hf_attncal.metrics.base import Measured
 
 FOLDER = Path(__file__).parent
 
-METHOD_NAMES = {
-    "value_norm": "value norms",
-    "transformed_norm": "transformed norms",
-    "full_norm": "full norms",
-    "alti": "ALTI+",
-    "value_zeroing": "value zeroing",
-    "input_x_gradient": "input × gradient",
-    "integrated_gradients": "integrated gradients",
-    "layer_gradient_x_activation": "layer gradient × activation",
-    "attention_shifted": "attention of the step after",
-}
-_ANY = re.compile(rf"(?<![\w`])(?:{'|'.join(sorted(METHOD_NAMES, key=len, reverse=True))})(?!\w)(?!\.\w)(?!`)")
+_ALTI = re.compile(r"(?<![\w`])alti(?!\w)(?!\.\w)(?!`)")
 
 
 @cache
@@ -54,8 +43,8 @@ def _digits(value: float, largest: float) -> str:
 
 
 def display(text: str) -> str:
-    """Return the text with display names in place of method identifiers such as `input_x_gradient`."""
-    return _ANY.sub(lambda name: METHOD_NAMES[name[0]], text)
+    """Return the text with the name of the paper in place of the method `alti`."""
+    return _ALTI.sub("ALTI+", text)
 
 
 def listed(names: Sequence[str]) -> str:
