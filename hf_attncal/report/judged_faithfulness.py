@@ -118,10 +118,11 @@ def _check_scores(scores: Mapping[str, Scores], sources: Sequence[str], targets:
             raise ValueError(f"`scores` of {name!r} must have {len(sources)} pairs, got {len(matrices)}.")
         for index, (source, target, matrix) in enumerate(zip(sources, targets, matrices, strict=False)):
             words = len(target.split()), len(source.split())
-            if all(words) and (np.shape(matrix) != words or not np.isfinite(np.asarray(matrix, np.float64)).all()):
+            numbers = np.asarray(matrix, dtype=np.float64)  # NaN for None
+            if all(words) and (numbers.shape != words or not np.isfinite(numbers).all()):
                 raise ValueError(
                     f"`scores` of {name!r} for pair {index} (counted from 0) must be finite numbers (target words, "
-                    f"source words), {words}, got shape {np.shape(matrix)}."
+                    f"source words), {words}, got shape {numbers.shape}."
                 )
 
 
