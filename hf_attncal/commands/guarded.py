@@ -4,21 +4,20 @@ The signature of a function names its inputs and outputs (`kinds.py`), so a new 
 """
 
 import os
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from functools import cache, wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from types import SimpleNamespace, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 from hf_attncal.alignment.ready import ready_or_named
 from hf_attncal.io.errors import check_choice, user_errors
 from hf_attncal.io.gate import check_apart, check_file, check_folder, job, note_inputs
 from hf_attncal.layouts import check_one_model
 
-from .kinds import STANDARD, Kind, kind_of, running_options
+from .kinds import STANDARD, Kind, kind_of, running_options, type_text
 
 _MODELS = ("MODEL", "LINKS")  # kinds for which the name of a ready aligner may stand
 
@@ -67,11 +66,11 @@ def guarded(function: Callable) -> Callable:
             _check_outputs(values, bound.arguments)
             return function(*bound.args, **bound.kwargs)
 
-    annotations = {name: parameter.annotation for name, parameter in described.parameters.items()}
-    # Without metadata; a class that is only imported for type checkers is `Any`.
-    plain = get_type_hints(SimpleNamespace(__annotations__=annotations), {}, defaultdict(lambda: Any))
-    parameters = [parameter.replace(annotation=plain[name]) for name, parameter in described.parameters.items()]
-    call.__signature__ = described.replace(parameters=parameters)  # type: ignore[attr-defined]
+    parameters = [
+        parameter.replace(annotation=type_text(parameter.annotation)) for parameter in described.parameters.values()
+    ]
+    shown = described.replace(parameters=parameters, return_annotation=type_text(described.return_annotation))
+    call.__signature__ = shown  # type: ignore[attr-defined]
     return call
 
 

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from types import UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
@@ -120,3 +121,28 @@ def running_options(annotation: Any) -> dict[str, str] | None:
 def metavar_of(annotation: Any) -> str:
     """Return the placeholder of a plain string in the help; "" if it has none."""
     return next((entry for entry in _metadata(annotation) if isinstance(entry, str)), "")
+
+
+class TypeText(str):
+    """Text of a type in a signature; `help()` shows it without quotes."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def type_text(annotation: Any) -> TypeText:
+    """Return a type as text for `help()`: without metadata and module names."""
+    if hasattr(annotation, "__metadata__"):
+        return type_text(annotation.__origin__)
+    if get_origin(annotation) in (Union, UnionType):
+        parts = dict.fromkeys(type_text(part) for part in get_args(annotation))
+        last = [part for part in parts if part == "None"]
+        return TypeText(" | ".join([*(part for part in parts if part != "None"), *last]))
+    if isinstance(annotation, str):
+        return TypeText(annotation)
+    if annotation is type(None):
+        return TypeText("None")
+    text = getattr(annotation, "__forward_arg__", None) or (
+        annotation.__name__ if isinstance(annotation, type) and not get_args(annotation) else repr(annotation)
+    )
+    return TypeText(re.sub(r"\b(?:\w+\.)+(?=\w)", "", text))
