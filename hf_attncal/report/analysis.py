@@ -1,5 +1,6 @@
 """Analysis of a model: measure its attention and methods of attribution, and build the report."""
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,7 @@ from hf_attncal.hub.model_cards import CardFacts, read_model_card
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.inference.reading import batches_of_pairs
 from hf_attncal.inference.source_use import source_use
+from hf_attncal.io.messages import LOG, SILENCE, minutes
 from hf_attncal.metrics import records
 from hf_attncal.metrics.trust import AttentionVerdict, verdict_of
 from hf_attncal.report.attribution import ScoredLinks, score_attributions, word_scores, works_on
@@ -202,21 +204,37 @@ def _scores(
     scored = judged = None
     if corpus.gold is not None and names:
         gold = Gold(list(zip(corpus.sources, corpus.targets, strict=True)), list(corpus.gold))
-        step("comparing methods with annotated links")
-        scored = score_attributions(model, tokenizer, gold, names, batch_size=batch_size, **resampled)
+
+        def score(part: Gold, **options: Any) -> dict[str, ScoredLinks]:
+            return score_attributions(model, tokenizer, part, names, batch_size=batch_size, **options)
+
+        first = Gold(gold.pairs[:1], gold.links[:1])
+        _announce("comparing methods with annotated links", len(gold.pairs), lambda: score(first, bootstrap=0), step)
+        scored = score(gold, **resampled)
     if measured and names:
-        step(f"measuring faithfulness of {len(names)} methods")
         sample = corpus.with_words(measured)
-        texts = model, tokenizer, sample.sources, sample.targets
-        judged = judge_faithfulness(
-            *texts,
-            {name: word_scores(*texts, name, batch_size=batch_size) for name in names},
-            kind=_kind(corpus),
-            frequencies=Counter(word for source in corpus.sources for word in source.split()),
-            batch_size=batch_size,
-            **resampled,
-        )
+        frequencies = Counter(word for source in corpus.sources for word in source.split())
+
+        def judge(part: Corpus, **options: Any) -> JudgedFaithfulness:
+            texts = model, tokenizer, part.sources, part.targets
+            scores = {name: word_scores(*texts, name, batch_size=batch_size) for name in names}
+            options |= {"kind": _kind(corpus), "frequencies": frequencies, "batch_size": batch_size}
+            return judge_faithfulness(*texts, scores, **options)
+
+        task = f"measuring faithfulness of {len(names)} methods"
+        _announce(task, len(sample.sources), lambda: judge(sample.first(1), bootstrap=0), step)
+        judged = judge(sample, **resampled)
     return scored, judged
+
+
+def _announce(task: str, pairs: int, on_first_pair: Callable[[], object], step: Callable[..., None]) -> None:
+    """Begin a step, and log its time, estimated on the first pair, if it is long."""
+    step(task)
+    began = time.monotonic()
+    on_first_pair()
+    seconds = (time.monotonic() - began) * pairs
+    if seconds > SILENCE:
+        LOG.warning("%s, %s pairs: about %s", task, f"{pairs:,}", minutes(seconds))
 
 
 def _report(

@@ -7,7 +7,7 @@ are methods that ignore the model: a useful method must be better.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from functools import reduce
 from typing import ClassVar, NamedTuple
 
@@ -430,13 +430,20 @@ def attribute(
         An attribution per pair, the longest pairs first; `index` is the number of the pair.
 
     Raises:
-        ValueError: an unknown method, an invalid option, a model that the method does not support, and see
+        ValueError: an unknown method, an unknown or invalid option, a model that the method does not support, and see
             `batches_of_pairs`.
-        TypeError: an option that the method lacks, or one that it needs.
     """
     check_encoder_decoder(model.config)
     if method not in METHODS:
         raise ValueError(f"`method` must be one of {', '.join(METHODS)}, got {method!r}.")
+    option_is_required = {field.name: field.default is MISSING for field in fields(METHODS[method])}
+    for option in options:
+        if option not in option_is_required:
+            names = ", ".join(option_is_required) or "none"
+            raise ValueError(f"`method` {method!r} has the options {names}, got {option!r}.")
+    for option, is_required in option_is_required.items():
+        if is_required and option not in options:
+            raise ValueError(f"`method` {method!r} needs the option `{option}`. Give it by name: {option}=...")
     chosen = METHODS[method](**options)
     try:
         chosen.check_model(model)
