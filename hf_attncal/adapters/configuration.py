@@ -65,6 +65,8 @@ class AttentionCalibrationConfig(PeftConfig):
         guided_rank: rank of the change, from 1 to d_k. Default: `None`, 16 or d_k if that is less.
         guided_weight: weight of the loss of the links.
         guided_shift: True for Shift-Att, False for Naive-Att; see `AttnCalMarianConfig`.
+        observed_heads: heads of an observer whose attention is averaged, lists [layer, head, shift]; row t of
+            `guided_attention` is then that of target token t. Default: `None`, the guided head.
         base_model_type: type of the model that the adapter was made for; set and checked when it is injected.
         base_d_model: d_model of that model; set and checked when it is injected.
 
@@ -94,6 +96,7 @@ class AttentionCalibrationConfig(PeftConfig):
     guided_weight: float = 0.3
     guided_shift: bool = True
     observe: bool = False
+    observed_heads: list[list] | None = None
     base_model_type: str | None = field(default=None, repr=False)
     base_d_model: int | None = field(default=None, repr=False)
 

@@ -14,6 +14,7 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 
 from hf_attncal.models.calibration import init_part, learned_parts, set_steps
+from hf_attncal.models.configuration_attncal import observed_heads
 from hf_attncal.models.cross_attention import CrossAttentionMixin, DecoderLayerMixin
 from hf_attncal.models.observing import HeadChange, HeadObserver
 
@@ -97,6 +98,7 @@ class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
     other_param_names = ("settings",)
     is_causal = False  # read by attention kernels
     attncal_guided: Any  # ModuleDict of HeadChangeInPlace
+    attncal_observer: Any  # ModuleDict of HeadObserver
     attncal_annealing: nn.ModuleDict
 
     def __init__(self, attention: nn.Module):
@@ -114,12 +116,14 @@ class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
     def add_adapter(self, name: str, config: AttentionCalibrationConfig, base_config) -> None:
         """Add a fresh adapter. `base_config` is the configuration of the base model."""
         parts = learned_parts(config, self.num_heads, self.head_dim, config.mask_rank)
-        head, rank = config.guided_head, config.guided_rank
-        if config.guided and rank is not None and config.guided_layer == self.layer_idx:
-            if config.observe:
-                parts["observer"] = HeadObserver(self.embed_dim, self.head_dim, rank, config.leaky)
-            else:
-                parts["guided"] = HeadChangeInPlace(self.embed_dim, self.head_dim, head, rank)
+        head, rank, layer = config.guided_head, config.guided_rank, config.guided_layer
+        if config.guided and rank is not None and layer is not None:
+            heads, share = observed_heads(config, layer, self.layer_idx)
+            sizes = self.embed_dim, self.head_dim
+            if heads and config.observe:
+                parts["observer"] = HeadObserver(*sizes, rank, config.leaky, heads, share)
+            elif heads:
+                parts["guided"] = HeadChangeInPlace(*sizes, head, rank)
         weight = next(self.out_proj.parameters())
         dtype = weight.dtype if weight.dtype.is_floating_point else torch.get_default_dtype()
         for part, module in parts.items():
@@ -192,8 +196,13 @@ class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
         return None if name is None else self.settings.get(name)
 
     mask_network, gate = _adapter_part("mask_network"), _adapter_part("gate")
-    output_gate, observer = _adapter_part("output_gate"), _adapter_part("observer")
+    output_gate = _adapter_part("output_gate")
     null, annealing = _adapter_part("null"), _adapter_part("annealing")
+
+    @property
+    def observer(self) -> HeadObserver | None:
+        """Observer of the active adapter in a layer with one of its heads; `None` in other layers."""
+        return next((part for name, part in self.attncal_observer.items() if name == self.active_name), None)
 
     # ---- annealing ----
 

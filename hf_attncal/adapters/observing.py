@@ -1,11 +1,13 @@
-"""Teach an observer word links: record the states of a frozen model once, find the head, and learn its change.
+"""Teach an observer word links: record the states of a frozen model once, find heads, and learn their change.
 
 The model runs once over the text. Everything after that works on its recorded states: seconds for some thousand
 sentence pairs or ten minutes of speech.
 """
 
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,22 +17,21 @@ import torch
 from peft import PeftModel, get_peft_model
 from torch import Tensor, nn
 
-from hf_attncal.models.functional import token_rows
 from hf_attncal.models.losses import IGNORE_INDEX, shift_labels
-from hf_attncal.models.objective import guided_attention_loss
+from hf_attncal.models.objective import guided_attention_loss, target_rows
 from hf_attncal.models.observing import HeadObserver
 
 from .checkpoints import peft_uses_old_names
 from .configuration import AttentionCalibrationConfig
-from .layers import AdapterLayer, adapter_layers
+from .layers import AdapterLayer, active_settings, adapter_layers
 from .tuner import check_adaptable
 
 _RANK = 64  # or d_k if that is less
-_CANDIDATES = 5  # heads nearest to the links, which are tried at both steps
-_TRIAL_STEPS = 150
+_CANDIDATES = 12  # heads nearest to the links, which are tried at both steps
+_TRIAL_STEPS, _TRIAL_RATE = 300, 2e-3
 _MOST_STEPS = 3000
 _NULL_SHARE = 0.01  # weight of NULL before it learns
-_NOISE = 2.0  # standard errors by which another head must be better than the nearest one
+_NOISE = 2.0  # standard errors by which other heads must be better than the nearest one
 
 
 class HeadPlace(NamedTuple):
@@ -45,19 +46,23 @@ class HeadPlace(NamedTuple):
         return f"layer {self.layer}, head {self.head} (counted from 0), at the step that {step} a token"
 
 
+Places = tuple[HeadPlace, ...]
+Observers = dict[int, HeadObserver]  # by layer
+
+
 @dataclass(frozen=True)
 class Lesson:
-    """Head that an observer learned from, and its agreement with held-out links.
+    """Heads that an observer stands beside, and its agreement with held-out links.
 
     Args:
-        place: head and step.
+        places: heads and steps.
         agreement: share of the linked target tokens whose best source token is linked, after learning.
         before: the same share before learning.
         steps: number of steps of the optimiser.
         seconds: CPU seconds of recording and learning.
     """
 
-    place: HeadPlace
+    places: Places
     agreement: float
     before: float
     steps: int
@@ -65,8 +70,8 @@ class Lesson:
 
     def __str__(self) -> str:
         return (
-            f"Observer of {self.place}: right for {self.agreement:.1%} of the linked tokens of held-out text, "
-            f"{self.before:.1%} before learning."
+            f"Observer of {'; '.join(map(str, self.places))}: right for {self.agreement:.1%} of the linked tokens of "
+            f"held-out text, {self.before:.1%} before learning."
         )
 
 
@@ -126,15 +131,15 @@ def learn_observer(
 ) -> tuple[PeftModel, Lesson]:
     """Add an observer to a model and teach it links, without a change of the model.
 
-    The heads that are nearest to the links are taught a little, at both steps. The one with the best agreement on
-    held-out text learns on; the nearest one if the difference is noise.
+    Copies of the heads that are nearest to the links are taught a little, at both steps. The observer stands beside
+    the best one on held-out text, and beside others while they improve the mean by more than noise.
 
     Args:
         model: encoder-decoder of transformers or of this package, on the device to use, or one with observers.
         batches: batches with the inputs of the model, `labels` (B, T), and `links` (B, T, S): 1 where target token t
             is linked to source token s. A token without links teaches NULL.
         held_out: batches like these of other text.
-        places: heads and steps to choose from. Default: `None`, those nearest to the links.
+        places: heads and steps to choose from; a single one is taken. Default: `None`, those nearest to the links.
         epochs: number of passes over the recorded states, of at most 3,000 steps in all.
         learning_rate: learning rate of Adam, falling linearly to 0.
         adapter_name: name of the adapter.
@@ -152,29 +157,24 @@ def learn_observer(
         torch.manual_seed(seed)
         text = _Recorded(model, batches, Path(folder) / "text")
         unread = _Recorded(model, held_out, Path(folder) / "held_out")
-        ranked = list(rank_heads(layers, unread))
         if places is None:
-            places = [
-                place._replace(shift=place.shift ^ other) for place in ranked[:_CANDIDATES] for other in (False, True)
-            ]
-        best, steps = places[0], min(epochs * len(text), _MOST_STEPS)
-        if len(places) > 1:
-            trials = {
-                place: _taught(layers[place.layer], place, text, _TRIAL_STEPS, learning_rate) for place in places
-            }
-            best = _chosen({place: _hits(layers[place.layer], place, unread, trials[place]) for place in places})
-        observer = _taught(layers[best.layer], best, text, steps, learning_rate)
-        after, before = (float(_hits(layers[best.layer], best, unread, o).double().mean()) for o in (observer, None))
-        lesson = Lesson(best, after, before, steps, time.process_time() - start)
+            nearest = list(rank_heads(layers, unread))[:_CANDIDATES]
+            places = [place._replace(shift=place.shift ^ other) for place in nearest for other in (False, True)]
+        heads = tuple(places) if len(places) == 1 else _best_heads(layers, places, text, unread, learning_rate)
+        first, steps = heads[0], min(epochs * len(text), _MOST_STEPS)
+        observers = _taught(layers, heads, text, steps, learning_rate)
+        after, before = (_agreement(layers, unread, taught) for taught in (observers, _fresh(layers, heads, False)))
+        lesson = Lesson(heads, after, before, steps, time.process_time() - start)
     config = AttentionCalibrationConfig(
         observe=True,
         calibration=None,
         guided=True,
         leaky=True,
-        guided_layer=best.layer,
-        guided_head=best.head,
-        guided_shift=best.shift,
-        guided_rank=observer.rank,
+        guided_layer=first.layer,
+        guided_head=first.head,
+        guided_shift=first.shift if len(heads) == 1 else False,
+        guided_rank=observers[first.layer].rank,
+        observed_heads=None if len(heads) == 1 else [list(head) for head in heads],
     )
     with peft_uses_old_names():
         if isinstance(model, PeftModel):
@@ -182,9 +182,48 @@ def learn_observer(
             model.set_adapter(adapter_name)
         else:
             model = get_peft_model(model, config, adapter_name=adapter_name)
-    active = next(layer for layer in adapter_layers(model) if layer.active_name is not None)
-    active.observer.load_state_dict(observer.state_dict())
+    for layer in adapter_layers(model):
+        if layer.observer is not None:
+            layer.observer.load_state_dict(observers[layer.layer_idx].state_dict())
     return model.eval(), lesson
+
+
+@torch.no_grad()
+def generate_observed(model: Any, **inputs: Any) -> tuple[Any, Tensor, Tensor | None]:
+    """Generate as the model does, and observe the states that this computes.
+
+    Args:
+        model: model with an active observer.
+        **inputs: arguments of `generate`; it returns one text per source.
+
+    Returns:
+        The output of `generate`, with `return_dict_in_generate`; and for each generated token the observer's weights
+        of the source tokens, (B, T, S), and of NULL, (B, T), or None without NULL.
+
+    Raises:
+        ValueError: the model has no active observer.
+    """
+    base = getattr(model, "get_base_model", lambda: model)()
+    layers = {layer.layer_idx: layer for layer in adapter_layers(base) if layer.observer is not None}
+    settings = active_settings(base)
+    if settings is None or not layers:
+        raise ValueError("`model` has no active observer. Load one, or activate it with `set_adapter`.")
+    with _recorded({number: layer.get_base_layer() for number, layer in layers.items()}) as (states, encoded):
+        output = base.generate(**inputs, return_dict_in_generate=True)
+    steps = len(next(iter(states.values())))
+    tokens, beams = output.sequences[:, -steps:], output.get("beam_indices")
+    if beams is None:
+        ends, rows = tokens == base.generation_config.pad_token_id, torch.arange(len(tokens)).unsqueeze(-1)
+    else:
+        ends, rows = beams[:, :steps] < 0, beams[:, :steps].clamp(min=0)
+    decoder = {n: torch.stack([step[:, -1] for step in of])[torch.arange(steps), rows] for n, of in states.items()}
+    source = encoded[0][:: len(encoded[0]) // len(tokens)]
+    real, labels = _real(inputs.get("attention_mask"), source), tokens.masked_fill(ends, IGNORE_INDEX)
+    batch = _Batch(decoder, source, real, tokens, labels)
+    observers = {number: layer.observer for number, layer in layers.items()}
+    weights = torch.stack(list(_rows(layers, batch, observers).values())).mean(dim=0)
+    weights = target_rows(weights, batch.labels, settings.guided_shift)
+    return (output, weights[..., 1:], weights[..., 0]) if settings.leaky else (output, weights, None)
 
 
 def nearest_head(model: nn.Module, batches: Iterable[Mapping[str, Tensor]]) -> tuple[HeadPlace, float]:
@@ -202,36 +241,25 @@ def nearest_head(model: nn.Module, batches: Iterable[Mapping[str, Tensor]]) -> t
     layers = {n: AdapterLayer(attention) for n, (_, attention) in check_adaptable(model, observe=True).items()}
     with TemporaryDirectory(prefix="attncal-observer-") as folder, torch.no_grad():
         text = _Recorded(model, batches, Path(folder) / "text")
-        best = rank_heads(layers, text)[0]
-        return best, float(_hits(layers[best.layer], best, text).double().mean())
+        return next(iter(rank_heads(layers, text).items()))
 
 
-def rank_heads(layers: Mapping[int, AdapterLayer], text: Sequence[_Batch]) -> list[HeadPlace]:
-    """Return all heads, each at its better step, in the order of their agreement with the links."""
-    shares = {
-        HeadPlace(number, head, shift): float(_hits(layer, HeadPlace(number, head, shift), text).double().mean())
-        for number, layer in layers.items()
-        for head in range(layer.num_heads)
-        for shift in (False, True)
-    }
-    ranked = sorted(shares, key=lambda place: -shares[place])
-    return list({place[:2]: place for place in reversed(ranked)}.values())[::-1]
+def rank_heads(layers: Mapping[int, AdapterLayer], text: Sequence[_Batch]) -> dict[HeadPlace, float]:
+    """Return the agreement of all heads with the links, each at its better step, in descending order."""
+    every = [HeadPlace(number, head, False) for number, layer in layers.items() for head in range(layer.num_heads)]
+    observers, hits = _fresh(layers, every, null=False), defaultdict(list)
+    for batch in text:
+        for place, steps in _rows(layers, batch, observers).items():
+            for shift in (False, True):
+                hits[place._replace(shift=shift)].append(_hits(batch, target_rows(steps, batch.labels, shift)))
+    shares = {place: float(torch.cat(of_place).double().mean()) for place, of_place in hits.items()}
+    better = (max((False, True), key=lambda shift: shares[place._replace(shift=shift)]) for place in every)
+    best = [place._replace(shift=shift) for place, shift in zip(every, better, strict=True)]
+    return {place: shares[place] for place in sorted(best, key=lambda place: -shares[place])}
 
 
 def _states(model: Any, batches: Iterable[Mapping[str, Tensor]]) -> Iterator[_Batch]:
     """Run the model on each batch and yield the states that its cross-attentions get."""
-    states: dict[int, Tensor] = {}
-    encoded: list[Tensor] = []
-
-    def record(number: int):
-        def hook(attention: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
-            states[number] = args[0] if args else kwargs["hidden_states"]
-            encoded[:] = [kwargs["key_value_states" if "key_value_states" in kwargs else "encoder_hidden_states"]]
-
-        return hook
-
-    attentions = check_adaptable(model, observe=True)
-    hooks = [a.register_forward_pre_hook(record(n), with_kwargs=True) for n, (_, a) in attentions.items()]
     training = model.training
     model.eval()
     try:
@@ -240,76 +268,140 @@ def _states(model: Any, batches: Iterable[Mapping[str, Tensor]]) -> Iterator[_Ba
                 name: value.to(model.device) if torch.is_tensor(value) else value for name, value in batch.items()
             }
             labels, links = inputs.pop("labels"), inputs.pop("links").bool()
-            mask: Any = inputs.get("attention_mask")
             inputs.setdefault("decoder_input_ids", shift_labels(model, labels))
-            model.base_model(**inputs, use_cache=False)
-            is_padded = mask is not None and mask.shape[1] == encoded[0].shape[1] and not mask.all()
-            real = mask[:, None, None].bool() if is_padded else None
-            yield _Batch(dict(states), encoded[0], real, links, labels)
+            with _recorded({n: a for n, (_, a) in check_adaptable(model, observe=True).items()}) as (states, encoded):
+                model.base_model(**inputs, use_cache=False)
+            decoder = {number: steps[-1] for number, steps in states.items()}
+            yield _Batch(decoder, encoded[0], _real(inputs.get("attention_mask"), encoded[0]), links, labels)
     finally:
         model.train(training)
+
+
+@contextmanager
+def _recorded(attentions: Mapping[int, nn.Module]) -> Iterator[tuple[dict[int, list[Tensor]], list[Tensor]]]:
+    """Record the decoder states that each attention gets at each step, and the states of the encoder."""
+    states: dict[int, list[Tensor]] = defaultdict(list)
+    encoded: list[Tensor] = []
+
+    def record(number: int):
+        def hook(attention: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
+            states[number].append(args[0] if args else kwargs["hidden_states"])
+            encoded[:] = [kwargs["key_value_states" if "key_value_states" in kwargs else "encoder_hidden_states"]]
+
+        return hook
+
+    hooks = [a.register_forward_pre_hook(record(n), with_kwargs=True) for n, a in attentions.items()]
+    try:
+        yield states, encoded
+    finally:
         for hook in hooks:
             hook.remove()
 
 
-def _attention(
-    layer: AdapterLayer, place: HeadPlace, batch: _Batch, observer: HeadObserver
-) -> tuple[Tensor, Tensor | None]:
-    """Return the observer's weights, (B, T, S), and its weight of NULL, (B, T)."""
-    own = slice(place.head * layer.head_dim, (place.head + 1) * layer.head_dim)
-    states = batch.decoder[place.layer], batch.encoder
-    query, key = (
-        nn.functional.linear(x, p.weight[own], None if p.bias is None else p.bias[own])
-        for x, p in zip(states, (layer.q_proj, layer.k_proj), strict=True)
-    )
-    return observer.attend(query, key, *states, layer.scaling, batch.real)
+def _real(mask: Any, encoded: Tensor) -> Tensor | None:
+    """Return True for real source tokens, (B, 1, 1, S); None if all are."""
+    is_padded = mask is not None and mask.shape[1] == encoded.shape[1] and not mask.all()
+    return mask[:, None, None].bool() if is_padded else None
 
 
-def _fresh(layer: AdapterLayer, null: bool) -> HeadObserver:
-    """Return an observer that attends as the head does."""
-    weight = layer.q_proj.weight
-    observer = HeadObserver(layer.embed_dim, layer.head_dim, min(_RANK, layer.head_dim), null=null)
-    observer.init_parameters()
-    return observer.to(weight.device, torch.float32)
+def _fresh(layers: Mapping[int, AdapterLayer], places: Iterable[HeadPlace], null: bool) -> Observers:
+    """Return observers that attend as the heads do, by layer."""
+    observers = {}
+    for number in sorted({place.layer for place in places}):
+        layer, weight = layers[number], layers[number].q_proj.weight
+        heads = [(place.head, place.shift) for place in places if place.layer == number]
+        sizes = layer.embed_dim, layer.head_dim, min(_RANK, layer.head_dim)
+        observers[number] = HeadObserver(*sizes, null, heads)
+        observers[number].init_parameters()
+        observers[number].to(weight.device, torch.float32)
+    return observers
 
 
-def _hits(
-    layer: AdapterLayer, place: HeadPlace, text: Sequence[_Batch], observer: HeadObserver | None = None
-) -> Tensor:
+def _rows(layers: Mapping[int, AdapterLayer], batch: _Batch, observers: Observers) -> dict[HeadPlace, Tensor]:
+    """Return each head's weights for the target tokens, (B, T, S), with a NULL (B, T, 1 + S)."""
+    rows = {}
+    for number, observer in observers.items():
+        layer, states = layers[number], (batch.decoder[number], batch.encoder)
+        query, key = (
+            nn.functional.linear(x, p.weight, p.bias).unflatten(-1, (-1, layer.head_dim)).transpose(1, 2)
+            for x, p in zip(states, (layer.q_proj, layer.k_proj), strict=True)
+        )
+        weights = observer.attend(query, key, *states, layer.scaling, batch.real).unbind(1)
+        for (head, shift), steps in zip(observer.heads, weights, strict=True):
+            rows[HeadPlace(number, head, shift)] = target_rows(steps, batch.labels, shift)
+    return rows
+
+
+def _hits(batch: _Batch, rows: Tensor) -> Tensor:
     """Return for each linked target token whether its best source token is linked."""
-    observer, hits = observer or _fresh(layer, null=False), []
-    for batch in text:
-        best = token_rows(_attention(layer, place, batch, observer)[0], place.shift).argmax(dim=-1, keepdim=True)
-        linked = batch.links.any(dim=-1) & (batch.labels != IGNORE_INDEX)
-        hits.append(batch.links.gather(-1, best).squeeze(-1)[linked])
-    return torch.cat(hits)
+    best = rows[..., -batch.links.shape[-1] :].argmax(dim=-1, keepdim=True)
+    linked = batch.links.any(dim=-1) & (batch.labels != IGNORE_INDEX)
+    return batch.links.gather(-1, best).squeeze(-1)[linked]
 
 
-def _chosen(hits: Mapping[HeadPlace, Tensor]) -> HeadPlace:
-    """Return the place with the most hits; the first one unless another is better by more than noise."""
-    first, best = next(iter(hits)), max(hits, key=lambda place: int(hits[place].sum()))
+def _agreement(layers: Mapping[int, AdapterLayer], text: Sequence[_Batch], observers: Observers) -> float:
+    hits = [_hits(batch, sum(_rows(layers, batch, observers).values())) for batch in text]
+    return float(torch.cat(hits).double().mean())
+
+
+def _best_heads(
+    layers: Mapping[int, AdapterLayer],
+    places: Sequence[HeadPlace],
+    text: Sequence[_Batch],
+    unread: Sequence[_Batch],
+    learning_rate: float,
+) -> Places:
+    """Return the best of the places, and others while they improve the mean by more than noise."""
+    observers = _taught(layers, places, text, _TRIAL_STEPS, max(learning_rate, _TRIAL_RATE), together=False)
+    rows = [_rows(layers, batch, observers) for batch in unread]
+    chosen: Places = ()
+    while True:
+        larger: list[Places] = [(*chosen, place) for place in places if place not in chosen]
+        sets = [chosen, *larger] if chosen else larger
+        hits = {
+            heads: torch.cat([_hits(b, sum(of[head] for head in heads)) for b, of in zip(unread, rows, strict=True)])
+            for heads in sets
+        }
+        best = _chosen(hits)
+        if best == chosen:
+            return chosen
+        chosen = best
+
+
+def _chosen(hits: Mapping[Places, Tensor]) -> Places:
+    """Return the set with the most hits; the first one unless another is better by more than noise."""
+    first, best = next(iter(hits)), max(hits, key=lambda places: int(hits[places].sum()))
     differences = hits[best].double() - hits[first].double()
     return best if differences.sum() > _NOISE * differences.square().sum().sqrt() else first
 
 
 @torch.enable_grad()
 def _taught(
-    layer: AdapterLayer, place: HeadPlace, text: Sequence[_Batch], steps: int, learning_rate: float
-) -> HeadObserver:
-    """Return an observer that learned the links of the text."""
-    observer: Any = _fresh(layer, null=True)
+    layers: Mapping[int, AdapterLayer],
+    places: Sequence[HeadPlace],
+    text: Sequence[_Batch],
+    steps: int,
+    learning_rate: float,
+    together: bool = True,
+) -> Observers:
+    """Return observers that learned the links of the text: the mean of the heads, or each head alone."""
+    observers: Any = _fresh(layers, places, null=True)
     with torch.no_grad():  # NULL begins with little weight, whatever the scale of the scores
-        null: Any = _attention(layer, place, text[0], observer)[1]
-        observer.null_bias += torch.logit(torch.tensor(_NULL_SHARE)) - torch.logit(null, eps=1e-6).mean()
-    optimizer = torch.optim.Adam(observer.parameters(), lr=learning_rate)
+        for (number, head, shift), rows in _rows(layers, text[0], observers).items():
+            bias = observers[number].null_bias[observers[number].heads.index((head, shift))]
+            bias += torch.logit(torch.tensor(_NULL_SHARE)) - torch.logit(rows[..., 0], eps=1e-6).mean()
+    optimizer = torch.optim.Adam([p for o in observers.values() for p in o.parameters()], lr=learning_rate)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)
     order = torch.cat([torch.randperm(len(text)) for _ in range(-(-steps // len(text)))])
     for number in order[:steps].tolist():
         batch = text[number]
-        attention, null = _attention(layer, place, batch, observer)
-        loss = guided_attention_loss(attention, null, batch.links, batch.labels, place.shift)
+        rows = torch.stack(list(_rows(layers, batch, observers).values()))
+        means = rows.mean(dim=0, keepdim=True) if together else rows
+        losses = [guided_attention_loss(m[..., 1:], m[..., 0], batch.links, batch.labels, False) for m in means]
         optimizer.zero_grad()
-        (loss / (batch.labels != IGNORE_INDEX).sum()).backward()
+        (torch.stack(losses).sum() / (batch.labels != IGNORE_INDEX).sum()).backward()
         optimizer.step()
         schedule.step()
-    return observer.requires_grad_(False)
+    for observer in observers.values():
+        observer.requires_grad_(False)
+    return observers

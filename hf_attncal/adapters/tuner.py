@@ -13,7 +13,7 @@ from peft.tuners.tuners_utils import BaseTuner
 from torch import nn
 
 from hf_attncal.families import stock_type
-from hf_attncal.models.configuration_attncal import SWITCHES, guided_place, guided_rank
+from hf_attncal.models.configuration_attncal import SWITCHES, check_observed_heads, guided_place, guided_rank
 
 from .checkpoints import check_adapter_name, embedding_weights
 from .configuration import AdapterType, AttentionCalibrationConfig
@@ -128,7 +128,8 @@ class AttentionCalibrationModel(BaseTuner):
             self._place_guided(peft_config, attentions)
         leaky = peft_config.leaky and not peft_config.observe
         if peft_config.calibration is None and not (leaky or peft_config.output_gate):
-            layers = [peft_config.guided_layer]
+            heads = peft_config.observed_heads or [[peft_config.guided_layer]]
+            layers = sorted({layer for layer, *_ in heads})
         if peft_config.revision is None:
             peft_config.revision = getattr(model.config, "_commit_hash", None)
         self._adapted_names = {attentions[number][0] for number in layers}
@@ -138,7 +139,9 @@ class AttentionCalibrationModel(BaseTuner):
     def _place_guided(peft_config: AttentionCalibrationConfig, attentions: dict[int, tuple[str, Any]]) -> None:
         """Validate and store layer, head and rank of the guided head."""
         attention = AdapterLayer(next(attention for _, attention in attentions.values()))
-        peft_config.guided_layer, _ = guided_place(peft_config, 1 + max(attentions), attention.num_heads)
+        sizes = 1 + max(attentions), attention.num_heads
+        peft_config.guided_layer, _ = guided_place(peft_config, *sizes)
+        check_observed_heads(peft_config, *sizes)
         if peft_config.layers is not None and peft_config.guided_layer not in peft_config.layers:
             raise ValueError(
                 f"`guided_layer` must be one of `layers`, {peft_config.layers}, got {peft_config.guided_layer}."

@@ -56,6 +56,34 @@ def guided_place(settings, layers: int, heads: int) -> tuple[int, int]:
     return layer, settings.guided_head
 
 
+def observed_heads(settings, guided_layer: int, layer: int) -> tuple[list[tuple[int, bool]], float]:
+    """Return the heads of a layer that an observer stands beside, each with its shift, and the share of each head."""
+    places = settings.observed_heads or [(guided_layer, settings.guided_head, False)]
+    return [(head, shift) for number, head, shift in places if number == layer], 1 / len(places)
+
+
+def check_observed_heads(settings, layers: int, heads: int) -> None:
+    """Check `observed_heads` for a decoder with these numbers of layers and heads.
+
+    Raises:
+        ValueError: a value is not a list of different heads, there is no such layer or head, or another field does
+            not fit.
+    """
+    places = settings.observed_heads
+    if places is None:
+        return
+    if not settings.observe or not settings.guided or settings.guided_shift:
+        raise ValueError("`observed_heads` needs `observe=True`, `guided=True` and `guided_shift=False`. Set them.")
+    fits = isinstance(places, list | tuple) and all(isinstance(p, list | tuple) and len(p) == 3 for p in places)
+    if not (fits and places and all(isinstance(p[2], bool) for p in places)) or len(set(map(tuple, places))) < len(
+        places
+    ):
+        raise ValueError(f"`observed_heads` must be different lists [layer, head, shift], got {places!r}.")
+    for layer, head, _ in places:
+        check_place({"observed_heads": (layer, layers)})
+        check_place({"observed_heads": (head, heads)})
+
+
 def guided_rank(settings, head_dim: int) -> int:
     """Return the rank of the change of the guided head's queries and keys.
 
@@ -159,6 +187,8 @@ class AttnCalConfigMixin(CheckedConfigMixin):
         observe: True for an observer: attention beside that head, whose queries and keys have a low-rank change, with
             a NULL of its own if `leaky`. It learns the links and is read (`output_attention_details=True`), but the
             model does not use it.
+        observed_heads: heads of an observer whose attention is averaged, lists [layer, head, shift]; row t of
+            `guided_attention` is then that of target token t. Default: `None`, the guided head.
         guided_rank: rank of that change, from 1 to d_k. Default: `None`, 16 or d_k if that is less.
 
     Raises:
@@ -196,6 +226,7 @@ class AttnCalConfigMixin(CheckedConfigMixin):
     guided_weight: float | int = 0.3
     guided_shift: bool = True
     observe: bool = False
+    observed_heads: list | None = None
     guided_rank: int | None = None
 
     if TYPE_CHECKING:  # stock configurations declare some of these fields as optional
@@ -245,6 +276,7 @@ class AttnCalConfigMixin(CheckedConfigMixin):
         if self.guided:
             guided_place(self, *self.cross_attention_sizes)
             guided_rank(self, self.d_model // self.cross_attention_sizes[1])
+            check_observed_heads(self, *self.cross_attention_sizes)
             if self.gumbel:
                 raise ValueError(
                     "`guided` needs `gumbel=False`: one selected token cannot be spread over several links."

@@ -26,7 +26,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .cache import keys_and_values
 from .calibration import FUSIONS, HeadGate, MaskNetwork, OutputGate, StepCount, learned_parts
-from .configuration_attncal import guided_rank
+from .configuration_attncal import guided_rank, observed_heads
 from .functional import (
     attention_scores,
     calibration_extent,
@@ -72,12 +72,32 @@ class AttentionContext:
         self.guided = guided
         self.copy_attentions: list[Tensor] = []  # one head, (B, T, S); a recurrent decoder adds one per step
         self.guided_attention: tuple[Tensor, Tensor | None] | None = None  # (B, T, S); weight of NULL, (B, T)
+        self.observer: Any = None  # settings of the observer whose attention it is
         self.attentions: list[Tensor] = []
         self.masks: list[Tensor] = []
         self.gates: list[Tensor] = []
         self.null_attentions: list[Tensor] = []
         self.penalties: list[Tensor] = []  # one scalar per layer: sum over real target steps, mean over heads
         self.means: list[dict[str, Tensor]] = []  # one table of scalars per layer
+
+    def add_observed(self, observer: Any, weights: Tensor, null: Tensor | None) -> None:
+        """Add the part of a layer to the attention of an observer.
+
+        Args:
+            observer: settings of the observer.
+            weights, null: see `HeadObserver.mean`.
+
+        Raises:
+            ValueError: another observer is active in another layer.
+        """
+        if self.guided_attention is not None:
+            if observer is not self.observer:
+                raise ValueError(
+                    "only one observer can be active at a time, got two. Set one of them (`set_adapter`)."
+                )
+            others, other_null = self.guided_attention
+            weights, null = weights + others, null if null is None or other_null is None else null + other_null
+        self.observer, self.guided_attention = observer, (weights, null)
 
     def mean_penalty(self, num_targets: Tensor | int) -> Tensor:
         """Return eq. 5 averaged over layers, heads and `num_targets` target steps; 0 if LayerDrop left no layer."""
@@ -123,16 +143,17 @@ class CrossAttentionMixin(nn.Module):
     output_gate: OutputGate
     annealing: StepCount
     null: Any  # a NullToken; an adapter's has no value of its own
-    observer: HeadObserver
+    observer: HeadObserver | None
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.switches = self.config
         for name, part in learned_parts(self.switches, self.num_heads, self.head_dim).items():
             setattr(self, name, part)
-        if self.switches.observe and self.switches.guided_attention[0] == self.layer_idx:
+        if self.switches.observe:
+            heads, share = observed_heads(self.switches, self.switches.guided_attention[0], self.layer_idx)
             sizes = self.num_heads * self.head_dim, self.head_dim, guided_rank(self.switches, self.head_dim)
-            self.observer = HeadObserver(*sizes, null=self.switches.leaky)
+            self.observer = HeadObserver(*sizes, self.switches.leaky, heads, share) if heads else None
 
     def forward(
         self,
@@ -414,12 +435,12 @@ class CrossAttentionMixin(nn.Module):
         if context.perturb:
             return
         hidden_states, key_value_states = hidden_states.detach(), key_value_states.detach()
-        if context.guided is not None and self.layer_idx == context.guided[0]:
-            head, real = context.guided[1], real_source_tokens(attention_mask)
-            query = self._split_heads(self.q_proj(hidden_states))[:, head]
-            key = self._split_heads(self.k_proj(key_value_states))[:, head]
-            states = hidden_states, key_value_states
-            context.guided_attention = self.observer.attend(query, key, *states, self.scaling, real)
+        if context.guided is not None and self.observer is not None:
+            states, real = (hidden_states, key_value_states), real_source_tokens(attention_mask)
+            query = self._split_heads(self.q_proj(hidden_states))
+            key = self._split_heads(self.k_proj(key_value_states))
+            weights = self.observer.attend(query, key, *states, self.scaling, real)
+            context.add_observed(self.switches, *self.observer.mean(weights))
         if self.switches.calibration is not None and (context.record_details or context.target_mask is not None):
             query = self._split_heads(self.q_proj(hidden_states))
             key, _, mask_key = self._source_states(key_value_states, None, context)

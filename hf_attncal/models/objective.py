@@ -273,19 +273,18 @@ def guided_attention_loss(
         A scalar: the sum over targets.
     """
     dtype, device = torch.promote_types(attention.dtype, torch.float32), labels.device
-    real = labels != IGNORE_INDEX
+    attention = target_rows(attention.to(device, dtype), labels, shift)
+    null = None if null is None else target_rows(null.to(device, dtype).unsqueeze(-1), labels, shift).squeeze(-1)
+    terms = guided_terms(attention, links.to(device, dtype), null, torch.finfo(dtype).tiny)
+    return terms.masked_fill(labels == IGNORE_INDEX, 0.0).sum()
 
-    def rows(steps: Tensor) -> Tensor:
-        """Return the `token_rows` of each sentence without its padding."""
-        steps = steps.to(device, dtype)
-        if not shift:
-            return steps
-        next_real = nn.functional.pad(real[:, 1:], (0, 1), value=False).unsqueeze(-1)
-        return torch.where(next_real, token_rows(steps, True), steps)
 
-    null = None if null is None else rows(null.unsqueeze(-1)).squeeze(-1)
-    terms = guided_terms(rows(attention), links.to(device, dtype), null, torch.finfo(dtype).tiny)
-    return terms.masked_fill(~real, 0.0).sum()
+def target_rows(steps: Tensor, labels: Tensor, shift: bool) -> Tensor:
+    """Return the `token_rows` of each sentence without its padding, (B, T, S)."""
+    if not shift:
+        return steps
+    next_real = nn.functional.pad(labels[:, 1:] != IGNORE_INDEX, (0, 1), value=False).unsqueeze(-1)
+    return torch.where(next_real, token_rows(steps, True), steps)
 
 
 def mask_loss(

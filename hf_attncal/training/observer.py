@@ -16,7 +16,8 @@ from .folder import finish
 from .job import recorded
 
 _BATCH = 16
-_HELD_OUT = 10  # every tenth pair chooses the head
+_HELD_OUT = 10  # every tenth pair chooses the heads
+_LEAST_STEPS, _LEARNING_RATE = 400, 5e-4  # more learn the mistakes of the links
 
 
 class ObserverJob(AdapterJob):
@@ -31,10 +32,13 @@ class ObserverJob(AdapterJob):
         model.to(self.run.args.device)
         set_languages(model, self.tokenizer)
         rows = range(len(text))
+        batches = self._batches(text.select([row for row in rows if row % _HELD_OUT]))
         observed, lesson = learn_observer(
             model,
-            self._batches(text.select([row for row in rows if row % _HELD_OUT])),
+            batches,
             self._batches(text.select(rows[::_HELD_OUT])),
+            epochs=-(-_LEAST_STEPS // len(batches)),
+            learning_rate=_LEARNING_RATE,
             seed=self.run.args.seed,
         )
         print(lesson)
@@ -42,7 +46,7 @@ class ObserverJob(AdapterJob):
         results = {
             **recorded(self.config),
             self.config.data.units: {name: asdict(report) for name, report in self.reports.items()},
-            "observer": {**lesson.place._asdict(), "agreement": lesson.agreement, "before": lesson.before},
+            "observer": {"heads": lesson.places, "agreement": lesson.agreement, "before": lesson.before},
             "steps": lesson.steps,
             "wall_seconds": time.monotonic() - start,
             "cpu_seconds": lesson.seconds,

@@ -37,8 +37,8 @@ from transformers import (
     WhisperForConditionalGeneration,
 )
 
-from hf_attncal.adapters import AttentionCalibrationConfig, adapter_layers, export_calibrated
-from hf_attncal.adapters.observing import HeadPlace, learn_observer, nearest_head
+from hf_attncal.adapters import AttentionCalibrationConfig, adapter_layers, export_calibrated, observing
+from hf_attncal.adapters.observing import HeadPlace, generate_observed, learn_observer, nearest_head
 from hf_attncal.alignment.seq2seq import Seq2SeqAttention, seq2seq_weights
 from hf_attncal.inference.reading import observer_of, read
 from hf_attncal.models.functional import token_rows
@@ -193,15 +193,18 @@ def test_learned_from_states_without_a_change_of_the_model(tmp_path):
     expected, state = outputs_of(base, other[0]), {n: p.clone() for n, p in base.named_parameters()}
     model, lesson = learn_observer(base, text, other, epochs=20, learning_rate=1e-2, adapter_name="links")
     assert lesson.agreement > 0.5 > lesson.before + 0.2
-    assert f"layer {lesson.place.layer}, head {lesson.place.head}" in str(lesson)
+    first = lesson.places[0]
+    assert f"layer {first.layer}, head {first.head}" in str(lesson)
     assert all(map(torch.equal, outputs_of(model, other[0]), expected))
     for name, parameter in model.get_base_model().named_parameters():
         if ".attncal_" not in name:
             assert_identical(parameter, state[name.replace(".base_layer", "")])
     reading = read(model.get_base_model(), without_links(other[0]), attentions=False, observed=True)
-    rows = token_rows(reading.observed[0], lesson.place.shift)
+    shift = observer_of(model).guided_shift
+    assert shift == (first.shift and len(lesson.places) == 1)
+    rows = token_rows(reading.observed[0], shift)
     assert (rows[:, :5].argmax(dim=-1) == torch.arange(5)).double().mean() > 0.4
-    nulls = token_rows(reading.observed[1].unsqueeze(-1), lesson.place.shift).squeeze(-1)
+    nulls = token_rows(reading.observed[1].unsqueeze(-1), shift).squeeze(-1)
     assert nulls[:, 5].mean() > nulls[:, :5].mean() + 0.2  # the word without a link
 
     second, _ = learn_observer(model, text, other, places=[HeadPlace(0, 0, False)], epochs=1, adapter_name="second")
@@ -217,11 +220,79 @@ def test_learned_from_states_without_a_change_of_the_model(tmp_path):
     assert_identical(again.observed[0], reading.observed[0])
 
 
-def test_places_that_differ_by_noise_are_the_nearest(marian):
+def test_places_that_differ_by_noise_are_the_nearest(marian, monkeypatch):
     text, other = copied_batches(1, 2), copied_batches(2, 2)
     place, share = nearest_head(load_base(marian).float(), other)
+    monkeypatch.setattr(observing, "_TRIAL_RATE", 1e-9)
     _, lesson = learn_observer(load_base(marian).float(), text, other, epochs=1, learning_rate=1e-9)
-    assert (lesson.place, lesson.before) == (place, share)
+    assert (lesson.places, lesson.before) == ((place,), share)
+
+
+HEADS = [[0, 1, True], [1, 0, False], [1, 1, True]]
+
+
+def test_several_heads_are_the_mean_of_observers_of_one(marian, tmp_path):
+    batch, several = without_links(guided_batch()), OBSERVER | {"observed_heads": HEADS, "guided_shift": False}
+    model = get_peft_model(load_base(marian), AttentionCalibrationConfig(**several)).eval()
+    for parameter in parameters_of(model).values():
+        torch.nn.init.normal_(parameter, std=0.5)
+    outputs = model(**batch, output_attention_details=True)
+    parts, found = {layer.layer_idx: layer.observer for layer in adapter_layers(model)}, []
+    for layer, head, shift in HEADS:
+        place = {"guided_layer": layer, "guided_head": head, "guided_shift": shift}
+        single = get_peft_model(load_base(marian), AttentionCalibrationConfig(**OBSERVER | place)).eval()
+        one = next(part.observer for part in adapter_layers(single) if part.observer is not None)
+        number = parts[layer].heads.index((head, shift))
+        for name, parameter in one.named_parameters():
+            whole = getattr(parts[layer], name).data
+            parameter.data = whole.unflatten(0, (len(parts[layer].heads), -1))[number].view_as(parameter).clone()
+        details = single(**batch, output_attention_details=True)
+        columns = torch.cat([details.guided_null.unsqueeze(-1), details.guided_attention], dim=-1)
+        found.append(token_rows(columns, shift))
+    expected = torch.stack(found).mean(dim=0)
+    assert_close(outputs.guided_attention, expected[..., 1:], 1e-12)
+    assert_close(outputs.guided_null, expected[..., 0], 1e-12)
+
+    model.save_pretrained(tmp_path)
+    loaded = PeftModel.from_pretrained(load_base(marian), tmp_path).eval()
+    assert_identical(loaded(**batch, output_attention_details=True).guided_attention, outputs.guided_attention)
+    full = export_calibrated(model)
+    assert_close(full(**batch, output_attention_details=True).guided_attention, outputs.guided_attention, 1e-12)
+
+
+@pytest.mark.parametrize("options", [{}, {"num_beams": 3}, {"use_cache": False}], ids=str)
+@pytest.mark.parametrize("heads", [None, HEADS], ids=["one", "three"])
+@pytest.mark.parametrize("name", ["marian", "ssru"])
+def test_observed_while_it_generates(name, heads, options):
+    base, batch = base_and_batch(name, torch.float64)
+    source = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    expected = base.generate(**source, **options, max_new_tokens=6, min_new_tokens=3)
+    config = AttentionCalibrationConfig(**OBSERVER | {"observed_heads": heads, "guided_shift": heads is None})
+    model = get_peft_model(base, config).eval()
+    for parameter in parameters_of(model).values():
+        torch.nn.init.normal_(parameter, std=0.5)
+    output, weights, null = generate_observed(model, **source, **options, max_new_tokens=6, min_new_tokens=3)
+    assert torch.equal(output.sequences, expected)
+    labels = expected[:, 1:]
+    reading = read(base, source | {"labels": labels}, attentions=False, observed=True)
+    for row, tokens in enumerate(labels.tolist()):
+        end = tokens.index(base.config.pad_token_id) if base.config.pad_token_id in tokens else len(tokens)
+        shift = heads is None
+        assert_close(weights[row, : end - 1], token_rows(reading.observed[0][row], shift)[: end - 1], 1e-10)
+        expected_null = token_rows(reading.observed[1][row, :, None], shift)[: end - 1, 0]
+        assert_close(null[row, : end - 1], expected_null, 1e-10)
+    assert not weights.transpose(1, 2)[batch["attention_mask"] == 0].any()
+
+
+def test_two_observers_in_different_layers_are_not_mixed(marian):
+    model, batch = load_base(marian), without_links(guided_batch())
+    for layer in (0, 1):
+        model.add_adapter(AttentionCalibrationConfig(**OBSERVER | {"guided_layer": layer}), f"observer{layer}")
+    model.set_adapter(["observer0", "observer1"])
+    with pytest.raises(ValueError, match="only one observer can be active at a time"):
+        model(**batch, output_attention_details=True)
+    with pytest.raises(ValueError, match="no active observer"):
+        generate_observed(load_base(marian), **batch)
 
 
 def test_exported_with_the_code_it_needs(marian, tmp_path):
@@ -329,6 +400,12 @@ def test_beside_a_lora_and_replaced_by_an_adapter_in_place(marian):
         ({"guided": False, "calibration": "gated"}, "`guided=True` for `leaky`"),
         ({"observe": "yes"}, "`observe` must be True or False, got 'yes'"),
         ({"guided_rank": 5}, "`guided_rank` must be at most d_k, 4, got 5"),
+        ({"observed_heads": HEADS}, "`observed_heads` needs `observe=True`, `guided=True` and `guided_shift=False`"),
+        ({"observed_heads": [[0, 1]], "guided_shift": False}, r"must be different lists \[layer, head, shift\], got"),
+        (
+            {"observed_heads": [[0, 9, True]], "guided_shift": False},
+            "`observed_heads` must be from 0 to 1 in this model, got 9",
+        ),
     ],
     ids=str,
 )
