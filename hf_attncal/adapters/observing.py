@@ -28,7 +28,7 @@ from .tuner import check_adaptable
 
 _RANK = 64  # or d_k if that is less
 _CANDIDATES = 12  # heads nearest to the links, which are tried at both steps
-_TRIAL_STEPS, _TRIAL_RATE = 300, 2e-3
+_TRIAL_STEPS, _TRIAL_RATE = 200, 2e-3
 _MOST_STEPS = 3000
 _NULL_SHARE = 0.01  # weight of NULL before it learns
 _NOISE = 2.0  # standard errors by which other heads must be better than the nearest one
@@ -131,8 +131,9 @@ def learn_observer(
 ) -> tuple[PeftModel, Lesson]:
     """Add an observer to a model and teach it links, without a change of the model.
 
-    Copies of the heads that are nearest to the links are taught a little, at both steps. The observer stands beside
-    the best one on held-out text, and beside others while they improve the mean by more than noise.
+    Copies of the heads that are nearest to the links are taught a little, at both steps. Sets grow from the best head
+    on held-out text, before or after this learning, while another improves the mean by more than noise. Both sets
+    learn on, and the better one is kept.
 
     Args:
         model: encoder-decoder of transformers or of this package, on the device to use, or one with observers.
@@ -160,10 +161,14 @@ def learn_observer(
         if places is None:
             nearest = list(rank_heads(layers, unread))[:_CANDIDATES]
             places = [place._replace(shift=place.shift ^ other) for place in nearest for other in (False, True)]
-        heads = tuple(places) if len(places) == 1 else _best_heads(layers, places, text, unread, learning_rate)
-        first, steps = heads[0], min(epochs * len(text), _MOST_STEPS)
-        observers = _taught(layers, heads, text, steps, learning_rate)
-        after, before = (_agreement(layers, unread, taught) for taught in (observers, _fresh(layers, heads, False)))
+        sets = {tuple(places): None} if len(places) == 1 else _best_sets(layers, places, text, unread, learning_rate)
+        steps = min(epochs * len(text), _MOST_STEPS)
+        learned = {heads: _taught(layers, heads, text, steps, learning_rate) for heads in sets}
+        hits = {heads: _hits_of_mean(layers, unread, observers) for heads, observers in learned.items()}
+        heads = _chosen(hits)
+        first, observers = heads[0], learned[heads]
+        untaught = _hits_of_mean(layers, unread, _fresh(layers, heads, null=False))
+        after, before = (float(of_mean.double().mean()) for of_mean in (hits[heads], untaught))
         lesson = Lesson(heads, after, before, steps, time.process_time() - start)
     config = AttentionCalibrationConfig(
         observe=True,
@@ -339,28 +344,34 @@ def _hits(batch: _Batch, rows: Tensor) -> Tensor:
     return batch.links.gather(-1, best).squeeze(-1)[linked]
 
 
-def _agreement(layers: Mapping[int, AdapterLayer], text: Sequence[_Batch], observers: Observers) -> float:
-    hits = [_hits(batch, sum(_rows(layers, batch, observers).values())) for batch in text]
-    return float(torch.cat(hits).double().mean())
+def _hits_of_mean(layers: Mapping[int, AdapterLayer], text: Sequence[_Batch], observers: Observers) -> Tensor:
+    return torch.cat([_hits(batch, sum(_rows(layers, batch, observers).values())) for batch in text])
 
 
-def _best_heads(
+def _best_sets(
     layers: Mapping[int, AdapterLayer],
     places: Sequence[HeadPlace],
     text: Sequence[_Batch],
     unread: Sequence[_Batch],
     learning_rate: float,
+) -> dict[Places, None]:
+    """Return two sets of places by their mean after some learning: of all, and around the best ones as they are."""
+    fresh = _fresh(layers, places, null=False)
+    nearest = _grown((), places, unread, [_rows(layers, batch, fresh) for batch in unread])
+    taught = _taught(layers, places, text, _TRIAL_STEPS, max(learning_rate, _TRIAL_RATE), together=False)
+    rows = [_rows(layers, batch, taught) for batch in unread]
+    return dict.fromkeys(_grown(chosen, places, unread, rows) for chosen in (nearest, ()))
+
+
+def _grown(
+    chosen: Places, places: Sequence[HeadPlace], text: Sequence[_Batch], rows: Sequence[Mapping[HeadPlace, Tensor]]
 ) -> Places:
-    """Return the best of the places, and others while they improve the mean by more than noise."""
-    observers = _taught(layers, places, text, _TRIAL_STEPS, max(learning_rate, _TRIAL_RATE), together=False)
-    rows = [_rows(layers, batch, observers) for batch in unread]
-    chosen: Places = ()
+    """Add places to the chosen ones while they improve the mean of their weights, `rows`, by more than noise."""
     while True:
         larger: list[Places] = [(*chosen, place) for place in places if place not in chosen]
-        sets = [chosen, *larger] if chosen else larger
         hits = {
-            heads: torch.cat([_hits(b, sum(of[head] for head in heads)) for b, of in zip(unread, rows, strict=True)])
-            for heads in sets
+            heads: torch.cat([_hits(b, sum(of[head] for head in heads)) for b, of in zip(text, rows, strict=True)])
+            for heads in ([chosen, *larger] if chosen else larger)
         }
         best = _chosen(hits)
         if best == chosen:
