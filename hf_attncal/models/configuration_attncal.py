@@ -74,10 +74,8 @@ def check_observed_heads(settings, layers: int, heads: int) -> None:
         return
     if not settings.observe or not settings.guided or settings.guided_shift:
         raise ValueError("`observed_heads` needs `observe=True`, `guided=True` and `guided_shift=False`. Set them.")
-    fits = isinstance(places, list | tuple) and all(isinstance(p, list | tuple) and len(p) == 3 for p in places)
-    if not (fits and places and all(isinstance(p[2], bool) for p in places)) or len(set(map(tuple, places))) < len(
-        places
-    ):
+    fits = isinstance(places, list) and all(isinstance(p, list | tuple) and len(p) == 3 for p in places)
+    if not fits or not 0 < len(places) == len(set(map(tuple, places))) or {type(p[2]) for p in places} != {bool}:
         raise ValueError(f"`observed_heads` must be different lists [layer, head, shift], got {places!r}.")
     for layer, head, _ in places:
         check_place({"observed_heads": (layer, layers)})

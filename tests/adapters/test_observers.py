@@ -214,7 +214,7 @@ def test_learned_from_states_without_a_change_of_the_model(tmp_path):
     second.save_pretrained(tmp_path)
     file = tmp_path / "links" / "adapter_model.safetensors"
     assert json.loads((tmp_path / "links" / "adapter_config.json").read_text())["observe"] is True
-    assert file.stat().st_size < 12_000
+    assert file.stat().st_size < 25_000
     loaded = PeftModel.from_pretrained(load_base(folder), tmp_path / "links").eval()
     again = read(loaded.get_base_model(), without_links(other[0]), attentions=False, observed=True)
     assert_identical(again.observed[0], reading.observed[0])
