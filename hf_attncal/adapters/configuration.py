@@ -66,7 +66,7 @@ class AttentionCalibrationConfig(PeftConfig):
         guided_weight: weight of the loss of the links.
         guided_shift: True for Shift-Att, False for Naive-Att; see `AttnCalMarianConfig`.
         observed_heads: heads of an observer whose attention is averaged, lists [layer, head, shift]; row t of
-            `guided_attention` is then that of target token t. Default: `None`, the guided head.
+            `guided_attention` then belongs to target token t. Default: `None`, the guided head.
         base_model_type: type of the model that the adapter was made for; set and checked when it is injected.
         base_d_model: d_model of that model; set and checked when it is injected.
 

@@ -395,7 +395,7 @@ def _taught(
     learning_rate: float,
     together: bool = True,
 ) -> Observers:
-    """Return observers that learned the links of the text: the mean of the heads, or each head alone."""
+    """Return observers that learned the links of the text: the mean of the heads, or each head by itself."""
     observers: Any = _fresh(layers, places, null=True)
     with torch.no_grad():  # NULL begins with little weight, whatever the scale of the scores
         for (number, head, shift), rows in _rows(layers, text[0], observers).items():

@@ -186,7 +186,7 @@ class AttnCalConfigMixin(CheckedConfigMixin):
             a NULL of its own if `leaky`. It learns the links and is read (`output_attention_details=True`), but the
             model does not use it.
         observed_heads: heads of an observer whose attention is averaged, lists [layer, head, shift]; row t of
-            `guided_attention` is then that of target token t. Default: `None`, the guided head.
+            `guided_attention` then belongs to target token t. Default: `None`, the guided head.
         guided_rank: rank of that change, from 1 to d_k. Default: `None`, 16 or d_k if that is less.
 
     Raises:
