@@ -30,6 +30,7 @@ _RANK = 64  # or d_k if that is less
 _CANDIDATES = 12  # heads nearest to the links, which are tried at both steps
 _TRIAL_STEPS, _TRIAL_RATE = 200, 2e-3
 _MOST_STEPS = 3000
+_GOOD = 0.9  # agreement of a head that learns little
 _NULL_SHARE = 0.01  # weight of NULL before it learns
 _NOISE = 2.0  # standard errors by which other heads must be better than the nearest one
 
@@ -124,8 +125,8 @@ def learn_observer(
     held_out: Iterable[Mapping[str, Tensor]],
     *,
     places: Sequence[HeadPlace] | None = None,
-    epochs: int = 15,
-    learning_rate: float = 2e-3,
+    epochs: int | None = None,
+    learning_rate: float | None = None,
     adapter_name: str = "default",
     seed: int = 0,
 ) -> tuple[PeftModel, Lesson]:
@@ -141,8 +142,9 @@ def learn_observer(
             is linked to source token s. A token without links teaches NULL.
         held_out: batches like these of other text.
         places: heads and steps to choose from; a single one is taken. Default: `None`, those nearest to the links.
-        epochs: number of passes over the recorded states, of at most 3,000 steps in all.
-        learning_rate: learning rate of Adam, falling linearly to 0.
+        epochs: number of passes over the recorded states, of at most 3,000 steps in all. Default: `None`, 15, or as
+            many as have 400 steps if the heads are right for 90 % of the tokens: they would learn errors of the links.
+        learning_rate: learning rate of Adam, falling linearly to 0. Default: `None`, 2e-3, or 5e-4 for such heads.
         adapter_name: name of the adapter.
         seed: seed of the initial weights and of the order of batches.
 
@@ -158,12 +160,16 @@ def learn_observer(
         torch.manual_seed(seed)
         text = _Recorded(model, batches, Path(folder) / "text")
         unread = _Recorded(model, held_out, Path(folder) / "held_out")
+        ranked = rank_heads(layers, unread)
+        is_good = max(ranked.values()) > _GOOD
+        rate = learning_rate or (5e-4 if is_good else _TRIAL_RATE)
         if places is None:
-            nearest = list(rank_heads(layers, unread))[:_CANDIDATES]
+            nearest = list(ranked)[:_CANDIDATES]
             places = [place._replace(shift=place.shift ^ other) for place in nearest for other in (False, True)]
-        sets = {tuple(places): None} if len(places) == 1 else _best_sets(layers, places, text, unread, learning_rate)
+        sets = {tuple(places): None} if len(places) == 1 else _best_sets(layers, places, text, unread, rate)
+        epochs = epochs or (-(-400 // len(text)) if is_good else 15)
         steps = min(epochs * len(text), _MOST_STEPS)
-        learned = {heads: _taught(layers, heads, text, steps, learning_rate) for heads in sets}
+        learned = {heads: _taught(layers, heads, text, steps, rate) for heads in sets}
         hits = {heads: _hits_of_mean(layers, unread, observers) for heads, observers in learned.items()}
         heads = _chosen(hits)
         first, observers = heads[0], learned[heads]

@@ -17,7 +17,6 @@ from .job import recorded
 
 _BATCH = 16
 _HELD_OUT = 10  # every tenth pair chooses the heads
-_LEAST_STEPS, _LEARNING_RATE = 400, 5e-4  # more learn the mistakes of the links
 
 
 class ObserverJob(AdapterJob):
@@ -37,8 +36,6 @@ class ObserverJob(AdapterJob):
             model,
             batches,
             self._batches(text.select(rows[::_HELD_OUT])),
-            epochs=-(-_LEAST_STEPS // len(batches)),
-            learning_rate=_LEARNING_RATE,
             seed=self.run.args.seed,
         )
         print(lesson)

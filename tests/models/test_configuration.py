@@ -70,6 +70,7 @@ EVERY_FIELD = {
     "guided_weight": 2,
     "guided_shift": False,
     "observe": False,
+    "observed_heads": [[0, 1, True]],
     "guided_rank": 2,
 }
 

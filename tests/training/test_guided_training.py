@@ -27,7 +27,7 @@ from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.inference.reading import read
 from hf_attncal.io.errors import CommandError
 from hf_attncal.io.files import read_lines
-from hf_attncal.models.functional import token_rows
+from hf_attncal.models.objective import target_rows
 from hf_attncal.training import seq2seq
 from hf_attncal.training.adapter import AdapterConfig, train_adapter
 from hf_attncal.training.calibrated import AttnCalTrainer
@@ -182,7 +182,7 @@ def test_an_adapter_without_a_place_takes_the_head_that_is_nearest(corpus, base,
     plain = {name: tensor for name, tensor in batch.items() if name != "links"}
     weights = torch.stack(read(model, plain).attentions)  # (layers, B, heads, T, S)
     for layer, head, shift in ((1, 0, True), (0, 1, False)):
-        best = token_rows(weights[layer][:, head], shift).argmax(dim=-1)
+        best = target_rows(weights[layer][:, head], batch["labels"], shift).argmax(dim=-1)
         links = torch.nn.functional.one_hot(best, batch["input_ids"].shape[1])
         assert nearest_head(model, [plain | {"links": links}]) == ((layer, head, shift), 1)
     with pytest.raises(ValueError, match="must link at least one token of the text"):
