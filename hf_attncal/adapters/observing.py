@@ -142,8 +142,8 @@ def learn_observer(
             is linked to source token s. A token without links teaches NULL.
         held_out: batches like these of other text.
         places: heads and steps to choose from; a single one is taken. Default: `None`, those nearest to the links.
-        epochs: number of passes over the recorded states, of at most 3,000 steps in all. Default: `None`, 15, or as
-            many as have 400 steps if the heads are right for 90 % of the tokens: they would learn errors of the links.
+        epochs: number of passes over the recorded states, of at most 3,000 steps in all. Default: `None`, 15, or
+            400 steps if a head is right for 90 % of the tokens, which would learn errors of the links.
         learning_rate: learning rate of Adam, falling linearly to 0. Default: `None`, 2e-3, or 5e-4 for such heads.
         adapter_name: name of the adapter.
         seed: seed of the initial weights and of the order of batches.
