@@ -199,10 +199,11 @@ class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
     output_gate = _adapter_part("output_gate")
     null, annealing = _adapter_part("null"), _adapter_part("annealing")
 
-    @property
-    def observer(self) -> HeadObserver | None:
-        """Observer of the active adapter in a layer with one of its heads; `None` in other layers."""
+    def _active_observer(self) -> HeadObserver | None:
+        """Return the observer of the active adapter in a layer with one of its heads; `None` in other layers."""
         return next((part for name, part in self.attncal_observer.items() if name == self.active_name), None)
+
+    observer: Any = property(_active_observer)
 
     # ---- annealing ----
 

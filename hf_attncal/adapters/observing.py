@@ -134,7 +134,7 @@ def learn_observer(
 
     Copies of the heads that are nearest to the links are taught a little, at both steps. Sets grow from the best head
     on held-out text, before or after this learning, while another improves the mean by more than noise. Both sets
-    learn on, and the better one is kept.
+    and the best head learn on; a set is kept if it is better than that head by more than noise.
 
     Args:
         model: encoder-decoder of transformers or of this package, on the device to use, or one with observers.
@@ -231,7 +231,7 @@ def generate_observed(model: Any, **inputs: Any) -> tuple[Any, Tensor, Tensor | 
     source = encoded[0][:: len(encoded[0]) // len(tokens)]
     real, labels = _real(inputs.get("attention_mask"), source), tokens.masked_fill(ends, IGNORE_INDEX)
     batch = _Batch(decoder, source, real, tokens, labels)
-    observers = {number: layer.observer for number, layer in layers.items()}
+    observers = {number: layer.observer for number, layer in layers.items() if layer.observer is not None}
     weights = torch.stack(list(_rows(layers, batch, observers).values())).mean(dim=0)
     weights = target_rows(weights, batch.labels, settings.guided_shift)
     return (output, weights[..., 1:], weights[..., 0]) if settings.leaky else (output, weights, None)
@@ -351,7 +351,9 @@ def _hits(batch: _Batch, rows: Tensor) -> Tensor:
 
 
 def _hits_of_mean(layers: Mapping[int, AdapterLayer], text: Sequence[_Batch], observers: Observers) -> Tensor:
-    return torch.cat([_hits(batch, sum(_rows(layers, batch, observers).values())) for batch in text])
+    return torch.cat(
+        [_hits(batch, torch.stack(list(_rows(layers, batch, observers).values())).sum(dim=0)) for batch in text]
+    )
 
 
 def _best_sets(
@@ -361,12 +363,13 @@ def _best_sets(
     unread: Sequence[_Batch],
     learning_rate: float,
 ) -> dict[Places, None]:
-    """Return two sets of places by their mean after some learning: of all, and around the best ones as they are."""
+    """Return sets of places by their means after some learning: the best one, and two that grow around good ones."""
     fresh = _fresh(layers, places, null=False)
     nearest = _grown((), places, unread, [_rows(layers, batch, fresh) for batch in unread])
     taught = _taught(layers, places, text, _TRIAL_STEPS, max(learning_rate, _TRIAL_RATE), together=False)
     rows = [_rows(layers, batch, taught) for batch in unread]
-    return dict.fromkeys(_grown(chosen, places, unread, rows) for chosen in (nearest, ()))
+    around, anew = (_grown(chosen, places, unread, rows) for chosen in (nearest, ()))
+    return dict.fromkeys((anew[:1], around, anew))
 
 
 def _grown(
@@ -376,7 +379,12 @@ def _grown(
     while True:
         larger: list[Places] = [(*chosen, place) for place in places if place not in chosen]
         hits = {
-            heads: torch.cat([_hits(b, sum(of[head] for head in heads)) for b, of in zip(text, rows, strict=True)])
+            heads: torch.cat(
+                [
+                    _hits(b, torch.stack([of[head] for head in heads]).sum(dim=0))
+                    for b, of in zip(text, rows, strict=True)
+                ]
+            )
             for heads in ([chosen, *larger] if chosen else larger)
         }
         best = _chosen(hits)

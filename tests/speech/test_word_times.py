@@ -33,7 +33,7 @@ def learned():
 
 def test_times_of_a_given_text(learned):
     model, processor, unspoken, lesson = learned
-    assert lesson.agreement > 0.7 > lesson.before
+    assert lesson.agreement > 0.8 > lesson.before
     errors = []
     for window in spoken_tones(3, 6):
         text = " ".join(word.text for word in window.words)
