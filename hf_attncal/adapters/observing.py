@@ -29,8 +29,8 @@ from .tuner import check_adaptable
 _RANK = 64  # or d_k if that is less
 _CANDIDATES = 12  # heads nearest to the links, which are tried at both steps
 _TRIAL_STEPS, _TRIAL_RATE = 200, 2e-3
+_GOOD, _FEW_STEPS = 0.9, 400  # agreement of a head that learns little, and its steps
 _MOST_STEPS = 3000
-_GOOD = 0.9  # agreement of a head that learns little
 _NULL_SHARE = 0.01  # weight of NULL before it learns
 _NOISE = 2.0  # standard errors by which other heads must be better than the nearest one
 
@@ -167,8 +167,7 @@ def learn_observer(
             nearest = list(ranked)[:_CANDIDATES]
             places = [place._replace(shift=place.shift ^ other) for place in nearest for other in (False, True)]
         sets = {tuple(places): None} if len(places) == 1 else _best_sets(layers, places, text, unread, rate)
-        epochs = epochs or (-(-400 // len(text)) if is_good else 15)
-        steps = min(epochs * len(text), _MOST_STEPS)
+        steps = min((epochs or 15) * len(text), _FEW_STEPS if is_good and epochs is None else _MOST_STEPS)
         learned = {heads: _taught(layers, heads, text, steps, rate) for heads in sets}
         hits = {heads: _hits_of_mean(layers, unread, observers) for heads, observers in learned.items()}
         heads = _chosen(hits)
