@@ -20,7 +20,6 @@ from .layers import CHILD, AdapterLayer, active_settings, cross_attentions
 
 # A score of NULL that gives it weight 0 in every floating-point type.
 _NO_NULL = -1e4
-_EXPORTED = "bart", "marian", "ssru"  # those with the cross-attention of the adapters
 
 
 def export_calibrated(model: nn.Module) -> PreTrainedModel:
@@ -68,9 +67,10 @@ def _exportable_settings(base: Any) -> AttentionCalibrationConfig:
             "`model` has no active attention-calibration adapter. Load one, or activate it with `set_adapter`."
         )
     model_type = stock_type(base.config.model_type)  # an `AttnCal...` model with every switch off counts as stock
-    if model_type not in _EXPORTED or base.get_output_embeddings() is None:
+    families = sorted(name for name, family in translators().items() if "guided" in family.switches)
+    if model_type not in families or base.get_output_embeddings() is None:
         raise ValueError(
-            f"`model` must have a language modelling head and a model_type in {_EXPORTED}, got "
+            f"`model` must have a language modelling head and a model_type in {families}, got "
             f"{type(base).__name__} (model_type '{model_type}'). Share the adapter instead."
         )
     partial = settings.layers is not None and len(settings.layers) < len(cross_attentions(base))
