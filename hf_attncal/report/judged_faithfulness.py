@@ -118,12 +118,12 @@ def _check_scores(scores: Mapping[str, Scores], sources: Sequence[str], targets:
             raise ValueError(f"`scores` of {name!r} must have {len(sources)} pairs, got {len(matrices)}.")
         for index, (source, target, matrix) in enumerate(zip(sources, targets, matrices, strict=False)):
             words = len(target.split()), len(source.split())
-            numbers = np.asarray(matrix, dtype=np.float64)  # NaN for None
-            if all(words) and (numbers.shape != words or not np.isfinite(numbers).all()):
-                raise ValueError(
-                    f"`scores` of {name!r} for pair {index} (counted from 0) must be finite numbers (target words, "
-                    f"source words), {words}, got shape {numbers.shape}."
-                )
+            shape = None if matrix is None else np.shape(matrix)
+            place = f"`scores` of {name!r} for pair {index} (counted from 0)"
+            if all(words) and shape != words:
+                raise ValueError(f"{place} must be (target words, source words), {words}, got {shape}.")
+            if all(words) and not np.isfinite(np.asarray(matrix, dtype=np.float64)).all():
+                raise ValueError(f"{place} must be finite numbers, got NaN or infinity.")
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,19 @@ def test_one_line_out_for_each_line_in(attncal, checkpoint):
     )
 
 
+def test_windows_do_not_change_the_result(attncal, checkpoint):
+    options = ["translate", checkpoint.folder, "--device", "cpu", "max_new_tokens=4", "--beams", "2"]
+    text = "\n".join(LINES * 5)  # 35 lines, more than two windows of batches of one; no newline at the end
+    _, alone, _ = attncal(*options, "--batch-size", "1", text=text)
+    _, together, _ = attncal(*options, "--batch-size", "64", text=text)
+    assert alone == together
+    assert alone.count("\n") == 35
+
+
+def test_no_input_gives_no_output(attncal, checkpoint):
+    assert attncal("translate", checkpoint.folder, "--device", "cpu")[:2] == (0, "")
+
+
 def test_progress_is_shown_on_request_and_not_in_a_pipe(attncal, checkpoint):
     options = ["translate", checkpoint.folder, "--device", "cpu", "max_new_tokens=2"]
     assert "translated" not in attncal(*options, text="a\n")[2]
@@ -89,6 +102,22 @@ def test_each_line_is_tokenised_once(attncal, checkpoint, monkeypatch):
     options = ["translate", checkpoint.folder, "--device", "cpu", "max_new_tokens=2"]
     assert attncal(*options, text="the\nold\n\nhouse\n")[0] == 0
     assert sorted(seen) == ["1", "house", "old", "the"]  # "1" is the trial after loading
+
+
+def test_a_model_that_fails_on_a_line_names_it_and_nothing_before_it_is_lost(attncal, checkpoint, monkeypatch):
+    generate = AttnCalMarianMTModel.generate
+
+    def failing(self, input_ids, **arguments):
+        if input_ids.shape[1] > 4:
+            raise RuntimeError("shapes do not fit")
+        return generate(self, input_ids=input_ids, **arguments)
+
+    monkeypatch.setattr(AttnCalMarianMTModel, "generate", failing)
+    text = "old\n" * 20 + "the old house is a house\na\n"
+    status, out, err = attncal("translate", checkpoint.folder, "--device", "cpu", "max_new_tokens=4", text=text)
+    assert (status, out.count("\n")) == (1, 20)
+    assert "line 21 of the input cannot be translated: RuntimeError: shapes do not fit" in err
+    assert "Traceback" not in err
 
 
 # ---- checkpoints that cannot be used ----

@@ -119,6 +119,16 @@ def test_one_line_out_for_each_line_in(run, checkpoint):
     assert [bool(line) for line in out.split("\n")[:-1]] == [bool(alignment.links) for alignment in alignments]
 
 
+def test_an_empty_line_gives_an_empty_line(run, checkpoint):
+    status, out, _ = run(checkpoint.folder, "--threshold", "0", text="\n|||\n ||| \na |||\n||| a\na ||| ein")
+    assert status == 0
+    assert out == "\n\n\n\n\n0-0\n"
+
+
+def test_no_input_gives_no_output(run, checkpoint):
+    assert run(checkpoint.folder)[:2] == (0, "")
+
+
 def test_scores(run, checkpoint):
     _, out, _ = run(checkpoint.folder, "--threshold", "0.1", "--scores", text=text_of(LINES))
     assert out == text_of(alignment.pharaoh(scores=True) for alignment in expected(checkpoint, threshold=0.1))
@@ -229,6 +239,11 @@ def test_two_files_in_and_one_out(run, checkpoint, tmp_path, suffix):
     assert {path.name for path in tmp_path.iterdir()} == {source.name, target.name, "links"}
 
 
+def test_pairs_from_a_file(run, checkpoint, tmp_path):
+    _, out, _ = run(checkpoint.folder, "--source", write(tmp_path / "pairs", LINES))
+    assert out == text_of(alignment.pharaoh() for alignment in expected(checkpoint))
+
+
 def test_the_separator_is_a_word_in_two_files(run, checkpoint, tmp_path):
     source, target = write(tmp_path / "s", ["a ||| house"]), write(tmp_path / "t", ["ein ||| Haus"])
     _, out, _ = run(checkpoint.folder, "--source", source, "--target", target, "--threshold", "0")
@@ -272,6 +287,19 @@ def test_special_files_are_not_replaced(run, checkpoint, tmp_path):
     finally:
         os.close(reader)
     assert pipe.is_fifo()
+
+
+def test_a_pipe_without_a_name_is_written_to(run, checkpoint):
+    """Such pipes come from `--output >(command)`, and from /dev/stdout before `| command`."""
+    reader, writer = os.pipe()
+    try:
+        output = ("--output", f"/dev/fd/{writer}")
+        status, _, err = run(checkpoint.folder, *output, "--threshold", "0", text="a ||| ein\n")
+        assert (status, err) == (0, "")
+        assert os.read(reader, 100) == b"0-0\n"
+    finally:
+        os.close(reader)
+        os.close(writer)
 
 
 def test_a_symbolic_link_to_the_output_stays_one(run, checkpoint, tmp_path):
@@ -349,6 +377,17 @@ def test_a_line_without_end_is_named_in_bounded_memory_and_nothing_before_it_is_
     assert peak < 5_000_000
 
 
+def test_the_limit_of_a_line_is_in_bytes_and_can_be_set(run, checkpoint, tmp_path):
+    fits, over = "a ||| " + "e" * 94, "a ||| " + "é" * 4998
+    assert "line 2 of the input has more than 10000 bytes" in run(checkpoint.folder, text=f"{fits}\n{over}\n")[2]
+    assert run(checkpoint.folder, "--longest-line", "100", text=fits + "\r\n")[0] == 0
+    assert run(checkpoint.folder, "--longest-line", "99", text=fits + "\r\n")[0] == 1
+    source, target = write(tmp_path / "s", ["a", "a b"]), write(tmp_path / "t", ["ein", "ein b"])
+    status, out, err = run(checkpoint.folder, "--longest-line", "3", "--source", source, "--target", target)
+    assert (status, out.count("\n")) == (1, 1)
+    assert f"line 2 of {target} has more than 3 bytes" in err
+
+
 def test_a_model_that_fails_on_a_line_names_it_and_nothing_before_it_is_lost(run, checkpoint, monkeypatch):
     weights = MaskAlignSource.weights
 
@@ -380,6 +419,21 @@ def test_a_batch_too_large_for_the_memory_is_aligned_in_parts(run, checkpoint, m
     status, out, err = run(checkpoint.folder, "--threshold", "0", text=text + "a " * 51 + "||| ein\n" + text)
     assert (status, out) == (1, "0-0\n" * 20)
     assert "line 21 cannot be aligned: there is not enough memory (CUDA out of memory.)" in err
+
+
+def test_pairs_from_pipes(run, checkpoint, tmp_path):
+    """`--source <(command) --target <(command)`."""
+    _, expected, _ = run(checkpoint.folder, text=text_of(LINES))
+    ends = [os.pipe(), os.pipe()]
+    for (_, writing), side in zip(ends, (SOURCES, TARGETS), strict=True):
+        os.write(writing, text_of(side).encode())
+        os.close(writing)
+    source, target = (f"/dev/fd/{reading}" for reading, _ in ends)
+    try:
+        assert run(checkpoint.folder, "--source", source, "--target", target) == (0, expected, "")
+    finally:
+        for reading, _ in ends:
+            os.close(reading)
 
 
 def test_several_processes_are_refused_with_the_option_for_parts(run, monkeypatch, tmp_path):

@@ -8,9 +8,11 @@ import time
 import warnings
 
 import pytest
+import torch
 
 import hf_attncal.commands
 from hf_attncal.commands import main
+from hf_attncal.inference.opening import log_model
 from hf_attncal.io import messages
 from hf_attncal.io.messages import LOG, is_quiet, silenced_if_quiet, silenced_libraries, verbosity
 from hf_attncal.io.streams import progress_bar
@@ -114,6 +116,12 @@ def test_a_library_is_silenced_while_it_loads_unless_it_is_to_be_heard(tmp_path,
             warnings.warn("from a library", stacklevel=1)
         assert ("from a library" in capsys.readouterr().err) == heard
     assert log.level == before
+
+
+def test_v_also_logs_a_model_without_parameters(capsys):
+    with verbosity(1, False):
+        log_model("counts", torch.nn.BatchNorm1d(3, affine=False).to("cpu"))
+    assert capsys.readouterr().err.startswith("attncal: counts: BatchNorm1d, 7 numbers in float32\n")
 
 
 @pytest.mark.parametrize("verbose", [0, 2])

@@ -1,5 +1,6 @@
 """`attncal score --metric rouge`: the scores of files equal the scores of `metrics.rouge` on their lines."""
 
+import gzip
 import io
 import json
 import sys
@@ -121,6 +122,13 @@ def test_several_references(run):
     assert (row["rouge1"], row["signature"]) == (score.rouge1, score.signature)
     assert row["rouge1"] > rouge(HYPOTHESIS, REFERENCE).rouge1
     assert "|refs:3|" in run("ref", "hyp", "--references", "second", "better")[1]
+
+
+def test_standard_input_and_packed_files(run, tmp_path):
+    (tmp_path / "hyp.gz").write_bytes(gzip.compress((tmp_path / "hyp").read_bytes()))
+    read = [run("ref", "hyp"), run("ref", "hyp.gz"), run("ref", "-", stdin=(tmp_path / "hyp").read_text())]
+    plain, packed, piped = ([row.split()[1:] for row in out.splitlines()] for _, out, _ in read)
+    assert plain == packed == piped
 
 
 def test_a_reference_without_text_is_reported(run):

@@ -7,6 +7,7 @@ import json
 import random
 import socket
 import sys
+from typing import get_args
 
 import evaluate
 import pytest
@@ -14,6 +15,7 @@ from sacrebleu.metrics import BLEU, CHRF
 
 import hf_attncal.commands
 from hf_attncal import __version__
+from hf_attncal.commands.score import METRICS
 from hf_attncal.data.pharaoh import parse_alignments
 from hf_attncal.data.pharaoh import parse_hypotheses as parse
 from hf_attncal.metrics.aer import AER, AER_METRIC, alignment_error_rate, paired_counts
@@ -195,6 +197,10 @@ def test_translations_are_scored_as_by_sacrebleu(metric, scorer, write):
     assert str(table).splitlines()[0].split()[:2] == ["hypothesis", {"bleu": "BLEU", "chrf": "chrF"}[metric]]
 
 
+def test_each_metric_has_a_row_of_options():
+    assert get_args(hf_attncal.score.__annotations__["metric"]) == tuple(METRICS)
+
+
 # ---- which words indices mean ----
 
 
@@ -333,6 +339,16 @@ def test_a_huge_token_is_named(score, files, write, token):
     message = refused(score(files.gold, bad))  # a pattern that goes back and forth would take hours
     assert f"{bad}: line 2: '" in message
     assert len(message) < 1000
+
+
+@pytest.mark.parametrize("arguments", [["--bootstrap", "x"], ["--metric", "ter"]])
+def test_values_that_cannot_be_are_refused_at_once(arguments, score, capfdbinary):
+    with pytest.raises(SystemExit) as raised:
+        score("gold", "hypothesis", *arguments)
+    assert raised.value.code == 2
+    err = capfdbinary.readouterr().err.decode()
+    assert err.startswith("attncal score: error: ")
+    assert arguments[0] in err
 
 
 def test_less_than_no_resample_is_refused(score, files):

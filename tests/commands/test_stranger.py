@@ -3,6 +3,7 @@
 import io
 import os
 import re
+import runpy
 import shlex
 import signal
 import subprocess
@@ -19,6 +20,8 @@ from command_parsers import COMMANDS, values_of
 import hf_attncal
 from hf_attncal.commands import exit_status, main
 from hf_attncal.commands.app import kind_of
+from hf_attncal.io.files import load_yaml
+from hf_attncal.report.figures import charts
 from hf_attncal.training.sections import apply_overrides, read_settings
 
 SCRIPT = Path(hf_attncal.__file__).parents[1] / "training" / "train.py"
@@ -297,7 +300,22 @@ def test_closed_standard_input_is_reported_before_a_model_is_loaded(command, her
     assert content(here) == before
 
 
+@pytest.mark.parametrize("command", ["align run model --source pairs", "score links links"])
+def test_commands_that_read_files_do_not_need_standard_input(command, here, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", None)
+    main(command.split())
+    assert "standard input" not in capsys.readouterr().err
+
+
 # ---- settings ----
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("nothing.yaml", "No such file or directory"), ("folder", "Is a directory")]
+)
+def test_a_file_of_settings_that_cannot_be_read_is_named(name, told, here, capsys):
+    exit_status(lambda: runpy.run_path(str(SCRIPT))["main"](["--config", name]), "train.py", lambda: False)
+    assert capsys.readouterr().err == f"train.py: error: {name}: {told}.\n"
 
 
 @pytest.mark.parametrize("text", [b"a: [", b"*.md: %", b"\xff"])
@@ -334,3 +352,14 @@ def test_a_key_may_override_the_merged_value(here):
     """The section's keys override the keys that `<<` merges; this is not a repeated key."""
     (here / "a.yaml").write_text("a: &a\n  b: 1\n  d: 1\nc: &c\n  <<: *a\n  d: 2\ne:\n  <<: *c\n  d: 3\n")
     assert read_settings("a.yaml") == {"a": {"b": 1, "d": 1}, "c": {"b": 1, "d": 2}, "e": {"b": 1, "d": 3}}
+
+
+def test_yaml_of_ours_is_read_in_one_place():
+    """Another loader of PyYAML would silently accept a repeated key."""
+    files = Path(hf_attncal.__file__).parent.rglob("*.py")
+    loads = re.compile(r"(?m)^\s*(import yaml|from yaml import (?!YAMLError$))")
+    readers = [file.name for file in files if loads.search(file.read_text())]
+    # The texts of charts, below; what is published, to look into it; and what users and Marian write.
+    assert sorted(readers) == ["charts.py", "files.py"]
+    texts = (Path(charts.__file__).parent / "charts.yaml").read_text()
+    assert load_yaml(texts) == charts._TEXTS

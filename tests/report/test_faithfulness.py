@@ -220,8 +220,8 @@ def test_words_are_replaced_by_others_in_proportion_to_their_frequency():
     [
         ({"scores": {}}, "must have at least one method, got none"),
         ({"scores": {"x": SCORES["one"][:2]}}, "of 'x' must have 3 pairs, got 2"),
-        ({"scores": {"x": [matrix.T for matrix in SCORES["one"]]}}, r"of 'x' for pair \d .* numbers \(target words"),
-        ({"scores": {"x": [None] * 3}}, r"of 'x' for pair 0 .* got shape \(\)"),
+        ({"scores": {"x": [matrix.T for matrix in SCORES["one"]]}}, r"of 'x' for pair \d .* must be \(target words"),
+        ({"scores": {"x": [None] * 3}}, "of 'x' for pair 0 .* got None"),
         ({"scores": {"x": [matrix * np.nan for matrix in SCORES["one"]]}}, "must be finite numbers"),
         ({"operators": ()}, "`operators` must be some of replace, hide, unk, delete"),
         ({"operators": ("drop",)}, r"got \('drop',\)"),
