@@ -89,8 +89,6 @@ def main(arguments: list[str] | None = None) -> None:
         return
     try:
         entry = entry_of(options.name)
-        if "commit" in entry:
-            raise ValueError(f"the scripts of `{options.name}` are in commit {entry['commit']}: check it out first.")
         if entry["data"] and options.data is None:
             raise ValueError(f"--data must name the folder that has {', '.join(entry['data'])}.")
         places = {key: value for key, value in vars(options).items() if key in _PLACES and value}

@@ -4,6 +4,7 @@ import runpy
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,6 +37,13 @@ def test_a_script_has_its_command_in_the_help(path, monkeypatch, capsys):
 def test_tokens_of_two_translations_are_equal_at_their_places(experiment):
     found = experiment("firefox_models").equal_tokens([[4, 5, 6], [7]], [[4, 9, 6, 8], [7]])
     assert (found["tokens"], found["sentences"]) == (pytest.approx(3 / 5), 0.5)
+
+
+def test_dependencies_are_counted_over_all_predictions(experiment):
+    true = [np.ones((1, 1), dtype=bool), np.ones((1, 9), dtype=bool)]
+    read = [np.ones((1, 1), dtype=bool), np.arange(9)[None] == 0]
+    found = experiment("dependencies").dependency_score(true, read)
+    assert (found.precision, found.recall, found.f1) == pytest.approx((1.0, 0.2, 1 / 3))
 
 
 def test_a_better_system_has_a_small_p_and_an_equal_one_a_large_one(experiment):
