@@ -201,7 +201,7 @@ class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
 
     def _active_observer(self) -> HeadObserver | None:
         """Return the observer of the active adapter in a layer with one of its heads; `None` in other layers."""
-        return next((part for name, part in self.attncal_observer.items() if name == self.active_name), None)
+        return dict(self.attncal_observer.items()).get(self.active_name)
 
     observer: Any = property(_active_observer)
 

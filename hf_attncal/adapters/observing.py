@@ -211,24 +211,29 @@ def generate_observed(model: Any, **inputs: Any) -> tuple[Any, Tensor, Tensor | 
         of the source tokens, (B, T, S), and of NULL, (B, T), or None without NULL.
 
     Raises:
-        ValueError: the model has no active observer.
+        ValueError: the model has no active observer, or sources have padding and no `attention_mask`.
     """
     base = getattr(model, "get_base_model", lambda: model)()
     layers = {layer.layer_idx: layer for layer in adapter_layers(base) if layer.observer is not None}
     settings = active_settings(base)
     if settings is None or not layers:
         raise ValueError("`model` has no active observer. Load one, or activate it with `set_adapter`.")
+    pad, mask, ids = base.generation_config.pad_token_id, inputs.get("attention_mask"), inputs.get("input_ids")
+    if mask is None and ids is not None and (ids == pad).any():
+        raise ValueError(
+            "`attention_mask` must be given for sources with padding. Pass all that the tokenizer returns."
+        )
     with _recorded({number: layer.get_base_layer() for number, layer in layers.items()}) as (states, encoded):
         output = base.generate(**inputs, return_dict_in_generate=True)
     steps = len(next(iter(states.values())))
     tokens, beams = output.sequences[:, -steps:], output.get("beam_indices")
     if beams is None:
-        ends, rows = tokens == base.generation_config.pad_token_id, torch.arange(len(tokens)).unsqueeze(-1)
+        ends, rows = tokens == pad, torch.arange(len(tokens)).unsqueeze(-1)
     else:
         ends, rows = beams[:, :steps] < 0, beams[:, :steps].clamp(min=0)
     decoder = {n: torch.stack([step[:, -1] for step in of])[torch.arange(steps), rows] for n, of in states.items()}
     source = encoded[0][:: len(encoded[0]) // len(tokens)]
-    real, labels = _real(inputs.get("attention_mask"), source), tokens.masked_fill(ends, IGNORE_INDEX)
+    real, labels = _real(mask, source), tokens.masked_fill(ends, IGNORE_INDEX)
     batch = _Batch(decoder, source, real, tokens, labels)
     observers = {number: layer.observer for number, layer in layers.items() if layer.observer is not None}
     weights = torch.stack(list(_rows(layers, batch, observers).values())).mean(dim=0)

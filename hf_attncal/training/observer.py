@@ -31,10 +31,9 @@ class ObserverJob(AdapterJob):
         model.to(self.run.args.device)
         set_languages(model, self.tokenizer)
         rows = range(len(text))
-        batches = self._batches(text.select([row for row in rows if row % _HELD_OUT]))
         observed, lesson = learn_observer(
             model,
-            batches,
+            self._batches(text.select([row for row in rows if row % _HELD_OUT])),
             self._batches(text.select(rows[::_HELD_OUT])),
             seed=self.run.args.seed,
         )
