@@ -220,9 +220,7 @@ def generate_observed(model: Any, **inputs: Any) -> tuple[Any, Tensor, Tensor | 
         raise ValueError("`model` has no active observer. Load one, or activate it with `set_adapter`.")
     pad, mask, ids = base.generation_config.pad_token_id, inputs.get("attention_mask"), inputs.get("input_ids")
     if mask is None and ids is not None and (ids == pad).any():
-        raise ValueError(
-            "`attention_mask` must be given for sources with padding. Pass all that the tokenizer returns."
-        )
+        raise ValueError("`attention_mask` must be given for padded sources. Pass all that the tokenizer returns.")
     with _recorded({number: layer.get_base_layer() for number, layer in layers.items()}) as (states, encoded):
         output = base.generate(**inputs, return_dict_in_generate=True)
     steps = len(next(iter(states.values())))
