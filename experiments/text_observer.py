@@ -70,6 +70,19 @@ def costs(stock: Any, model: Any, tokenizer: Any, lines: Sequence[str]) -> dict:
     return {"same_translations": same, "cost": {**seconds, **shares, "sentences": len(lines)}}
 
 
+def learned_observer(pair: str, models: Path, text: Path, folder: Path) -> tuple[Any, Any, dict]:
+    """Teach an observer of a model in `folder`; return the model, the tokenizer and the results."""
+    source, target = pair[:2], pair[2:]
+    links = text / "text.align"
+    if pair == "pten":
+        turned = (line.split() for line in read_lines(links))
+        links = folder / "links"
+        write_text("".join(" ".join("-".join(x.split("-")[::-1]) for x in y) + "\n" for y in turned), links)
+    files = {"source": text / f"text.{source}", "target": text / f"text.{target}", "links": links}
+    learned = adapt(models / pair, **files, output=folder / "run", observe=True).scores
+    return *load_seq2seq(folder / "run"), learned
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pairs", nargs="+", choices=firefox_models.FOLDERS)
@@ -82,23 +95,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
     for pair in args.pairs:
-        source, target = pair[:2], pair[2:]
         golds = firefox_models.golds(args.data, pair)
         with tempfile.TemporaryDirectory() as folder:
-            links = args.text / "text.align"
-            if pair == "pten":
-                links = Path(folder) / "links"
-                turned = (line.split() for line in read_lines(args.text / "text.align"))
-                write_text("".join(" ".join("-".join(x.split("-")[::-1]) for x in y) + "\n" for y in turned), links)
-            files = {"source": args.text / f"text.{source}", "target": args.text / f"text.{target}", "links": links}
-            learned = adapt(args.models / pair, **files, output=Path(folder) / "run", observe=True).scores
-            model, tokenizer = load_seq2seq(Path(folder) / "run")
+            model, tokenizer, learned = learned_observer(pair, args.models, args.text, Path(folder))
             stock, _ = load_seq2seq(args.models / pair)
             results = {"learned": {key: learned[key] for key in ("observer", "cpu_seconds", "steps", "adapter_bytes")}}
             results["alone"] = scores(WordAligner(model, tokenizer), golds)
             prior = EncoderPrior.from_pretrained(args.encoder)
             results["with_encoder"] = scores(WordAligner(model, tokenizer, encoder=prior), golds)
-        lines = read_lines(args.data / f"xlwa/en-pt/silver-train.{source}")[: args.lines]
+        lines = read_lines(args.data / f"xlwa/en-pt/silver-train.{pair[:2]}")[: args.lines]
         results |= costs(stock, model, tokenizer, lines)
         write_json(record({"text": "6,602 pairs"}, threads=1) | results, args.output / f"firefox_{pair}.json")
         print(pair, {name: round(100 * results[name]["test"]["aer"], 2) for name in ("alone", "with_encoder")})

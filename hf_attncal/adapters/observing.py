@@ -223,13 +223,15 @@ def generate_observed(model: Any, **inputs: Any) -> tuple[Any, Tensor, Tensor | 
         raise ValueError("`attention_mask` must be given for padded sources. Pass all that the tokenizer returns.")
     with _recorded({number: layer.get_base_layer() for number, layer in layers.items()}) as (states, encoded):
         output = base.generate(**inputs, return_dict_in_generate=True)
-    steps = len(next(iter(states.values())))
-    tokens, beams = output.sequences[:, -steps:], output.get("beam_indices")
+    beams = output.get("beam_indices")
+    # A search can go on after the texts that it returns have ended.
+    steps = len(next(iter(states.values()))) if beams is None else beams.shape[1]
+    tokens = output.sequences[:, -steps:]
     if beams is None:
         ends, rows = tokens == pad, torch.arange(len(tokens)).unsqueeze(-1)
     else:
-        ends, rows = beams[:, :steps] < 0, beams[:, :steps].clamp(min=0)
-    decoder = {n: torch.stack([step[:, -1] for step in of])[torch.arange(steps), rows] for n, of in states.items()}
+        ends, rows = beams < 0, beams.clamp(min=0)
+    decoder = {n: torch.stack([s[:, -1] for s in of[:steps]])[torch.arange(steps), rows] for n, of in states.items()}
     source = encoded[0][:: len(encoded[0]) // len(tokens)]
     real, labels = _real(mask, source), tokens.masked_fill(ends, IGNORE_INDEX)
     batch = _Batch(decoder, source, real, tokens, labels)

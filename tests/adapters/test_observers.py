@@ -260,18 +260,24 @@ def test_several_heads_are_the_mean_of_observers_of_one(marian, tmp_path):
     assert_close(full(**batch, output_attention_details=True).guided_attention, outputs.guided_attention, 1e-12)
 
 
-@pytest.mark.parametrize("options", [{}, {"num_beams": 3}, {"use_cache": False}], ids=str)
+# The search goes on after the texts that it returns have ended.
+LONGER = {"num_beams": 3, "early_stopping": "never", "max_new_tokens": 12, "sequence_bias": [[[2], 4.0]]}
+
+
+@pytest.mark.parametrize("options", [{}, {"num_beams": 3}, {"use_cache": False}, LONGER], ids=str)
 @pytest.mark.parametrize("heads", [None, HEADS], ids=["one", "three"])
 @pytest.mark.parametrize("name", ["marian", "ssru"])
 def test_observed_while_it_generates(name, heads, options):
     base, batch = base_and_batch(name, torch.float64)
     source = {name: batch[name] for name in ("input_ids", "attention_mask")}
-    expected = base.generate(**source, **options, max_new_tokens=6, min_new_tokens=3)
+    options = {"max_new_tokens": 6, "min_new_tokens": 3} | options
+    expected = base.generate(**source, **options)
+    assert options["max_new_tokens"] == 6 or expected.shape[1] < 8
     config = AttentionCalibrationConfig(**OBSERVER | {"observed_heads": heads, "guided_shift": heads is None})
     model = get_peft_model(base, config).eval()
     for parameter in parameters_of(model).values():
         torch.nn.init.normal_(parameter, std=0.5)
-    output, weights, null = generate_observed(model, **source, **options, max_new_tokens=6, min_new_tokens=3)
+    output, weights, null = generate_observed(model, **source, **options)
     assert torch.equal(output.sequences, expected)
     labels = expected[:, 1:]
     reading = read(base, source | {"labels": labels}, attentions=False, observed=True)
