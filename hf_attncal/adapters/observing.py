@@ -204,11 +204,11 @@ def generate_observed(model: Any, **inputs: Any) -> tuple[Any, Tensor, Tensor | 
 
     Args:
         model: model with an active observer.
-        **inputs: arguments of `generate`; it returns one text per source.
+        **inputs: arguments of `generate`.
 
     Returns:
-        The output of `generate`, with `return_dict_in_generate`; and for each generated token the observer's weights
-        of the source tokens, (B, T, S), and of NULL, (B, T), or None without NULL.
+        The output of `generate`, with `return_dict_in_generate`; and for each generated token of its B sequences the
+        observer's weights of the source tokens, (B, T, S), and of NULL, (B, T), or None without NULL.
 
     Raises:
         ValueError: the model has no active observer, or sources have padding and no `attention_mask`.
@@ -233,6 +233,8 @@ def generate_observed(model: Any, **inputs: Any) -> tuple[Any, Tensor, Tensor | 
         ends, rows = beams < 0, beams.clamp(min=0)
     decoder = {n: torch.stack([s[:, -1] for s in of[:steps]])[torch.arange(steps), rows] for n, of in states.items()}
     source = encoded[0][:: len(encoded[0]) // len(tokens)]
+    if mask is not None:
+        mask = mask.repeat_interleave(len(tokens) // len(mask), dim=0)
     real, labels = _real(mask, source), tokens.masked_fill(ends, IGNORE_INDEX)
     batch = _Batch(decoder, source, real, tokens, labels)
     observers = {number: layer.observer for number, layer in layers.items() if layer.observer is not None}

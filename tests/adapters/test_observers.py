@@ -260,11 +260,12 @@ def test_several_heads_are_the_mean_of_observers_of_one(marian, tmp_path):
     assert_close(full(**batch, output_attention_details=True).guided_attention, outputs.guided_attention, 1e-12)
 
 
+SEVERAL = {"num_beams": 4, "num_return_sequences": 2}
 # The search goes on after the texts that it returns have ended.
 LONGER = {"num_beams": 3, "early_stopping": "never", "max_new_tokens": 12, "sequence_bias": [[[2], 4.0]]}
 
 
-@pytest.mark.parametrize("options", [{}, {"num_beams": 3}, {"use_cache": False}, LONGER], ids=str)
+@pytest.mark.parametrize("options", [{}, {"num_beams": 3}, {"use_cache": False}, SEVERAL, LONGER], ids=str)
 @pytest.mark.parametrize("heads", [None, HEADS], ids=["one", "three"])
 @pytest.mark.parametrize("name", ["marian", "ssru"])
 def test_observed_while_it_generates(name, heads, options):
@@ -280,7 +281,9 @@ def test_observed_while_it_generates(name, heads, options):
     output, weights, null = generate_observed(model, **source, **options)
     assert torch.equal(output.sequences, expected)
     labels = expected[:, 1:]
-    reading = read(base, source | {"labels": labels}, attentions=False, observed=True)
+    texts = options.get("num_return_sequences", 1)
+    batch = {name: tensor.repeat_interleave(texts, dim=0) for name, tensor in source.items()}
+    reading = read(base, batch | {"labels": labels}, attentions=False, observed=True)
     for row, tokens in enumerate(labels.tolist()):
         end = tokens.index(base.config.pad_token_id) if base.config.pad_token_id in tokens else len(tokens)
         shift = heads is None
@@ -288,7 +291,7 @@ def test_observed_while_it_generates(name, heads, options):
         expected_null = token_rows(reading.observed[1][row, :, None], shift)[: end - 1, 0]
         assert_close(null[row, : end - 1], expected_null, 1e-10)
     assert not weights.transpose(1, 2)[batch["attention_mask"] == 0].any()
-    padded = source["input_ids"].masked_fill(batch["attention_mask"] == 0, base.generation_config.pad_token_id)
+    padded = source["input_ids"].masked_fill(source["attention_mask"] == 0, base.generation_config.pad_token_id)
     with pytest.raises(ValueError, match="`attention_mask` must be given"):
         generate_observed(model, input_ids=padded)
 
