@@ -127,7 +127,7 @@ def score(
     texts = list(read_scored(named | proposed, "summary" if metric == "rouge" else "translation"))
     golds, written = texts[: len(named)], texts[len(named) :]
     if metric == "rouge":
-        from hf_attncal.metrics.summary_scores import score_summaries
+        from hf_attncal.metrics.rouge import score_summaries
 
         return score_summaries(golds, written, tokenize=tokenize, stemmer=stemmer, bootstrap=bootstrap, format=format)
     from hf_attncal.metrics.bleu import score_translations

@@ -128,8 +128,8 @@ def test_without_targets_the_model_writes_them(attncal, gated, files):
 
 
 def test_a_stock_model_gets_a_probe(attncal, stock, files, monkeypatch):
-    monkeypatch.setattr("hf_attncal.report.probe._TRAINING", {"disable_tqdm": True, "max_steps": 2})
-    monkeypatch.setattr("hf_attncal.report.probe._MAX_ANALYSED_PAIRS", 4)
+    monkeypatch.setattr("hf_attncal.report.analysis._TRAINING", {"disable_tqdm": True, "max_steps": 2})
+    monkeypatch.setattr("hf_attncal.report.analysis._MAX_ANALYSED_PAIRS", 4)
     many = ["--source", str(files / "many.source"), "--target", str(files / "many.target")]
     methods = ["--device", "cpu", "--methods", "attention", "--batch-size", "3"]
     status, out, err = attncal("analyze", stock, *methods, *many, "-q")

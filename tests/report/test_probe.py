@@ -4,7 +4,7 @@ import pytest
 from seq2seq_helpers import text_model
 from transformers import T5Config, T5ForConditionalGeneration
 
-from hf_attncal.report.probe import check_can_have_probe
+from hf_attncal.report.analysis import check_can_have_probe
 
 
 def test_stock_models_can_have_one(family):
