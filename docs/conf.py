@@ -53,6 +53,7 @@ examples/localisation
 examples/few_sentences
 examples/translation
 examples/adapters
+examples/observers
 examples/word_alignment
 ```
 

@@ -20,6 +20,7 @@ import other_errors
 import torch
 from text_observer import learned_observer
 
+from hf_attncal.alignment.encoder_prior import EncoderPrior
 from hf_attncal.checking.checker import Checker
 from hf_attncal.checking.encoder_check import EncoderJudge
 from hf_attncal.io.files import read_lines, write_json
@@ -75,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--output", type=Path, default=Path("results/observers"), metavar="FOLDER")
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    checker = Checker(None, encoder=EncoderJudge.from_pretrained(args.encoder))
+    encoder = EncoderPrior.from_pretrained(args.encoder, adapted=False)
     for direction in args.pairs:
         with tempfile.TemporaryDirectory() as folder:
             model, tokenizer, _ = learned_observer(direction, args.models, args.text, Path(folder))
@@ -89,13 +90,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     name: (words, {how: [of(one) for one in words] for how, of in OF_LINE.items()})
                     for name, words in by_model(model, tokenizer, pairs).items()
                 }
-                verdicts = checker.check(pairs)
+                verdicts = Checker(None, encoder=EncoderJudge(encoder)).check(pairs)  # it learns what is usual anew
                 of_check = (
                     [np.array(one.target_words) for one in verdicts],
                     {"own": [one.addition for one in verdicts]},
                 )
                 results[split] = measured(clean, added, scores | {"check": of_check})
                 print(direction, split, results[split], flush=True)
+        for name, of_dev in results["dev"].items():
+            best = max(of_dev["lines"], key=lambda how: of_dev["lines"][how]["value"])
+            results["test"][name]["line"] = {"how": best} | results["test"][name]["lines"][best]
         file = args.output / f"added_words_{direction}.json"
         write_json(record({"seeds": SEEDS}, threads=1) | results, file)
 

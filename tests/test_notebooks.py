@@ -51,6 +51,13 @@ def test_adapters(run, tmp_path):
 
 
 @pytest.mark.slow
+def test_observers(run, tmp_path):
+    printed, _ = run("observers", BASE=sample_folder.BASE)
+    assert "the same tokens: True" in printed
+    assert (tmp_path / "observer" / "adapter_config.json").is_file()
+
+
+@pytest.mark.slow
 def test_word_alignment(run, tmp_path):
     printed, pictures = run("word_alignment", SETTINGS=["tokenizer.vocab_size=150"])
     assert "mean score of a pair: 0." in printed
