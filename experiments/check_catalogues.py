@@ -378,8 +378,8 @@ class Measurement:
         findings = self.findings([entries[number] for number in kept], project, language)
         if findings is None:
             return
-        is_sure = any(one.probability > 0.9 for ones in findings.values() for one in ones)
-        self.counts["fifty"].update(["files", "files with a finding above 0.9"] if is_sure else ["files"])
+        sure = {f"above 0.9: {one.kind}" for ones in findings.values() for one in ones if one.probability > 0.9}
+        self.counts["fifty"].update(["files", *sure, *["files with a finding above 0.9"] * bool(sure)])
         for kind, (number, new) in faults.items():
             changed = [new if other == number else entries[other] for other in kept]
             found = self.findings(changed, project, language) or {}

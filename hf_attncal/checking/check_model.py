@@ -278,7 +278,7 @@ class CheckModel(Generic[Evidence]):
             self.wrong_words(line, foreign.get(n), inputs.words[n], facts[n], untranslated[n], repeats[n])
             for n, line in enumerate(lines)
         ]
-        changes = [changed_facts(line, ()) for line in facts]
+        changes = list(map(changed_facts, facts))
         denied = np.full((len(lines), 2), _NO_DENIAL)  # strongest evidence against a negation without a counterpart
         for line, of_line in enumerate(facts_of_lines):
             for side, of_side in enumerate(of_line):

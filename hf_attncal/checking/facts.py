@@ -45,7 +45,7 @@ _DENIES = re.compile(
     r"|without|ohne|sans|sin|sem|senza|zonder|uden|utan|few|little|wenige?|too|instead|rather|statt\w*|lieu|sinon|sonst|out|otherwise|stop|bad|wrong|faute|fora|fuori|fuera|hors|sauf"
     r"|salvo|tranne|schlug|schlägt|außer|ausgenommen|übersprungen|abgelehnt|abgelaufen"
     r"|un(?!i(?![mn])|ter(?!min)|der|til|ser|do|ten|lock|pack|mount|load|link|wrap|zip)\w{3,}|non(?=exist|z|st)\w+"
-    r"|in(?=v[aá]lid|corr|conn|conoc|trouv|e?xist|esist|compat|complet|consist|suff?|acc|ati?v|activ|ad[em]|[uú]til|habil|capa"
+    r"|in(?=v[aá]lid|corr|appl|appr|conn|conoc|trouv|e?xist|esist|compat|complet|consist|suff?|acc|ati?v|activ|ad[em]|[uú]til|habil|capa"
     r"|defin|visib|determ|esper|attend|att|s[ée]c|sens|segur|chang|cert|akt|kons|komp|korr)\w{3,}"
     r"|im(?:poss?[ií]|prop[er])\w+|ill?[eé]g\w+|illis\w+|irre[glcv]\w+|dis(?:a|connect|like)\w*|hidden|des(?:con|acti?v|ativ|hab)\w+"
     r"|dés(?:ac|ab)\w+|sconosc\w+|mis(?:sing|match|sed|s?l)\w*|malform\w+|ongeldig\w*|onbek\w+|ontbre\w+"
@@ -53,7 +53,7 @@ _DENIES = re.compile(
     r"|lack\w*|(?:un)?locked|aborted|suppress\w*|exceed\w*|deprecat\w*|discourag\w*|as?b?sen[tc]\w*|manqu\w+|manc[ah]\w*|falta\w*|entf[aä]ll\w+|refus\w+|reje[ci]t\w*|rejet\w*|rechaz\w+"
     r"|rifiut\w+|verweiger\w*|den(?:y|ied|ies|eg\w+)|forb\w+|verb[io]e?t\w*|untersag\w*|interdi[tc]\w*|proh?ib\w+"
     r"|vietat\w*|prevent\w*|verhinder\w*|empêch\w*|impedi\w+|[eé]vit\w+|avoid\w*|vermeid\w*|skip\w*|ignor\w*"
-    r"|omit\w*|omi[st]\w*|omett\w*|drop\w*|weg\w*lassen|exclu\w*|escl\w*|aus(?:ge)?schl\w*|except\w*|eccetto|falsch\w*"
+    r"|omit\w*|omi[st]\w*|omett\w*|drop\w*|weg\w*lassen|exclu\w*|escl\w*|aus(?:ge)?schl\w*|fernh\w+|schweig\w*|erst|problem\w*|except\w*|eccetto|falsch\w*"
     r"|fals[oa]s?|erron\w+|errat\w+|violat\w*|verletz\w*|expir\w+|scadut\w+|caduc\w+|differ\w*|unterschied\w*"
     r"|verschieden\w*|dif+[eé]r\w*|nur|only|seulement|uniquement|s[oó]lo|solamente|únicamente|soltanto|solo|slechts|alleen|somente"
     r"|[^\W_]*geschützt\w*|protected|protégé\w*|protegid\w*|(?:aus|ab)geschalt\w*|deakt\w*|unterbroch\w*|abgebroch\w*|interr[ou][mp]p?\w*"
@@ -65,6 +65,10 @@ _NO_NEGATION_IN = {"no": ("pt", "de", "fr", "nl", "da"), "non": ("en", "de", "es
 _POLITE = frozenset(("sie", "ihr", "ihnen", "ihre", "ihren", "ihrem", "ihrer", "ihres", "usted", "ustedes", "lei"))
 _BEFORE_SENTENCES = frozenset(".!?:;\"'“”„«»‘’()-–—…")
 _QUOTES = frozenset("\"'“”„«»‹›`‘’")
+# "not only ... but" and "not least" deny nothing.
+_NO_DENIAL_BEFORE = frozenset(
+    ("only", "least", "nur", "zuletzt", "seulement", "solo", "sólo", "solamente", "soltanto")
+)
 # Shares of its lines with a negation only on the other side, above which a word denies, and is a negation.
 _DENIES_FROM, _IS_NEGATION_FROM = 0.3, 0.6
 _DENIED_OFTEN = 5  # lines
@@ -303,6 +307,7 @@ def _denies_at(words: Sequence[str], place: int) -> bool:
         or (word in ("Not", "None") and place)  # the German noun, the value of Python
         or before in ("or", "oder", "ou", "o", "/")
         or after in ("-", "/")  # whether or not, non-empty, yes/no
+        or after.lower() in _NO_DENIAL_BEFORE
         or before == "if"  # a condition, which a translation may call the default
         or (before in _QUOTES and after in _QUOTES)
         or (after in ("more", "less", "fewer", "later") and "than" in words[place + 2 : place + 5])
@@ -327,8 +332,13 @@ def alike(first: str, second: str) -> bool:
         return True
     if first[:1].isdigit() or second[:1].isdigit():
         return False
+    return shared_letters(first, second) > 0.55
+
+
+def shared_letters(first: str, second: str) -> float:
+    """Return the Dice coefficient of the letter bigrams of two texts."""
     a, b = _letter_pairs(first), _letter_pairs(second)
-    return 2 * len(a & b) > 0.55 * (len(a) + len(b))
+    return 2 * len(a & b) / max(1, len(a) + len(b))
 
 
 def alike_among(first: Iterable[str], second: Iterable[str]) -> Both[set[str]]:
@@ -409,15 +419,8 @@ def fact_features(evidence: Sequence[Sequence[FactEvidence]]) -> list[float]:
     return values
 
 
-def changed_facts(evidence: Sequence[Sequence[FactEvidence]], broken: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of changes: the broken rules, or else the fact with the most evidence against it.
-
-    Args:
-        evidence: Evidence from `FactModel.evidence`.
-        broken: Names of broken rules.
-    """
-    if broken:
-        return tuple(broken)
+def changed_facts(evidence: Sequence[Sequence[FactEvidence]]) -> tuple[str, ...]:
+    """Return the name of the change of the fact with the most evidence against it, from `FactModel.evidence`."""
     against, group, side = max(
         ((value, group, side) for side, found in enumerate(evidence) for _, group, value in found), default=(0.0, 0, 0)
     )

@@ -22,7 +22,7 @@ _SIGN = re.compile(
     r"|[\w-]+, ?(?:number|date|time|spellout|ordinal|duration)[^{}]*) ?\}"
     r"|%\(\w+\)[-+0#]*\d*(?:\.\d+)?[a-zA-Z]|%<\w+>[.\d]*[a-z]|%[A-Za-z_]\w{2,}%(?!\w)|\$\(\w+\))"
     r"|(?<!\d)%(?:(?P<position>\d+)\$)?[-+0#']*(?P<width>\*|\d*)(?:\.(?:\d+|\*))?"
-    r"(?P<type>(?:hh?|ll?|[Lzjt])?(?:[dsux]|[ioXeEfFgGc@](?![^\W\d_])))"
+    r"(?P<type>(?:hh?|ll?|[Lzjt])?(?:[dsux]|[ioXeEfFgGcp@](?![^\W\d_])))"
     r"|(?P<maybe>(?<![\w%])(?:%\d{1,2}%|%L?\d{1,2}(?![\w$%]|[.,]\d)|%n\b|(?<![:/.\\\[]):[a-z_]\w+\b(?!:[\w`])|\$[A-Za-z_]\w*))"
     r"|<(?P<tag>/?[A-Za-z][\w:-]*|/?\d+)(?P<attributes>\s[^<>]{0,300})?/?>"
 )
@@ -30,7 +30,9 @@ _STARTS = re.compile(r"[%{<$@]|:[\w/]|www")
 _TIME_FORMAT = re.compile(r"%[-_0^]?[YmHMBbyAjI](?![^\W\d_])")  # strftime, which each language orders as it likes
 _ALONE = re.compile(r"br|hr|img|p|li|wbr|x|bx|ex|ph")  # tags without an end tag
 # Attributes that are translated; an address has a rule of its own.
-_LOCAL_ATTRIBUTE = re.compile(r"\s(?:title|alt|lang|aria-label|placeholder|href)\s*=\s*(?:\"[^\"]*\"|'[^']*')")
+_LOCAL_ATTRIBUTE = re.compile(
+    r"\s(?:title|alt|lang|aria-label|placeholder|href|target|rel)\s*=\s*(?:\"[^\"]*\"|'[^']*')"
+)
 _IN_ATTRIBUTE = re.compile(r"%(?:\(\w+\))?\w|\{[^{}]*\}")
 _MESSAGE = re.compile(r"\{\s*([\w.-]+)\s*,\s*(plural|selectordinal|select)\s*,(?:\s*offset:\s*\d+)?")
 _ARM = re.compile(r"\s*(=\d+|[\w-]+)\s*\{")

@@ -4,6 +4,7 @@ The weight of a broken rule is learned from clean text: a rule that clean lines 
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
@@ -41,7 +42,7 @@ _UNITS = {
     "inches": "inch(?:es)?|zoll|pouces?|pulgadas?|polegadas?|pollic[ei]", "kg": r"kg|kilos?|[kcq]h?u?ilogra\w+",
     "g": "(?-i:g)|gram(?:me|m)?[sni]?|gramos?", "bytes": "bytes?|octets?", "kB": "ki?b|ki?o|kilobytes?|kilooctets?",
     "MB": "mi?b|mo|mio(?![.])|m[eé]gabytes?|m[eé]gaoctets?", "GB": "gi?b|gi?o|gigabytes?|gigaoctets?",
-    "TB": "ti?b|tio|terabytes?", "Hz": "hz", "kHz": "khz", "MHz": "mhz", "GHz": "ghz",
+    "TB": "ti?b|tio|(?-i:To)|terabytes?|teraoctets?", "Hz": "hz", "kHz": "khz", "MHz": "mhz", "GHz": "ghz",
     "milliseconds": r"ms|mil?lise[ckg]\w+",
     "seconds": "(?-i:s)|secs?|sek|seconds?|sekunden?|secondes?|segundos?|second[oi]|seconden",
     "minutes": r"min|mins|minut\w+", "hours": "(?-i:h)|hrs?|hours?|stunden?|std|heures?|horas?|or[ae]|uur|uren",
@@ -56,7 +57,7 @@ _UNITS = {
     "pounds": "£|gbp|lbs?|pounds?|pfund|livres?|libras?|sterline", "yen": "¥|jpy|yen",
 }  # fmt: skip
 _UNIT = re.compile(
-    rf"[\d{MASK}][ \u00a0\u202f-]?(?:{'|'.join(f'({names})' for names in _UNITS.values())})(?![^\W_])"
+    rf"[\d{MASK}][)\]]?[ \u00a0\u202f-]?(?:{'|'.join(f'({names})' for names in _UNITS.values())})(?![^\W_])"
     rf"|([$€£¥]|\b(?:usd|eur|gbp|jpy)\b) ?[\d{MASK}]",
     re.IGNORECASE,
 )
@@ -217,9 +218,8 @@ WRONG_PLACEHOLDERS, WRONG_ADDRESS = "wrong placeholders", "wrong address"
 WRONG_NUMBER, WRONG_NAME = "wrong number", "wrong name"
 UNTRANSLATED, WRONG_UNIT = "untranslated", "wrong unit"
 NEGATIONS_OF_SIDES = ("negation lost", "negation added")
-# Rules that the learned verdict uses, and further ones.
+# Rules that the learned verdict uses.
 RULE_NAMES = (WRONG_PLACEHOLDERS, WRONG_ADDRESS, *_OF_TEXTS, WRONG_NUMBER, WRONG_NAME, *NEGATIONS_OF_SIDES)
-UNLEARNED_RULES = (UNTRANSLATED, WRONG_UNIT)
 _WEAK_RULES = frozenset(("wrong end mark", WRONG_NAME, *NEGATIONS_OF_SIDES))
 # Shares of right entries of software catalogues that break a rule, for rules that were not learned.
 DEFAULT_SHARES = {
@@ -283,10 +283,10 @@ def _units(source: str, target: str) -> Break | None:
     units = _units_of(source), _units_of(target)
     if not any(units):
         return None
-    names = [{name for name, *_ in side} for side in units]
+    names = [Counter(name for name, *_ in side) for side in units]
     lost, new = (
-        next(((text, span) for unit, text, span in side if unit not in in_other), None)
-        for side, in_other in zip(units, reversed(names), strict=True)
+        next(((text, span) for unit, text, span in reversed(side) if of_side[unit] > of_other[unit]), None)
+        for side, of_side, of_other in zip(units, names, reversed(names), strict=True)
     )
     return _exchanged(lost, new) if lost and new else _KEPT
 

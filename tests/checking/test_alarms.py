@@ -82,7 +82,7 @@ def test_a_rule_that_the_text_ignores_loses_its_weight():
 
 def test_a_document_breaks_rules_at_least_as_often_as_catalogues_do():
     found = document(text_scores(np.random.default_rng(5), 100, BAR))
-    assert found.of_rule("wrong number") > 0.9
+    assert 0.8 < found.of_rule("wrong number") < 0.9
     assert 0.5 < found.of_rule("negation lost") < 0.7
     assert found.of_rule("wrong name") < 0.5 < with_habits(ORDINARY, {"wrong name": 0.001}, []).of_rule("wrong name")
 
@@ -137,6 +137,10 @@ def test_a_cut_or_padded_translation_is_unlike_the_lengths_of_the_document():
         ("Error in %s", "Fehler in %s. Vom Server wurde nichts gesandt.", 1),
         ("Nothing was written to it. Save the file anyway?", "No se ha escrito. ¿Guardar?", 0),
         ("The server closed the connection.", "Der Server beendete die Verbindung. Datei öffnen", 1),
+        ("The server closed the connection.", "Der Server beendete die Verbindung. eine Datei öffnen", 1),
+        ("Error writing to file", "Fehler beim Schreiben. vom Server wurde nichts gesandt.", 1),
+        ("Error writing to a file", "Fehler beim Schreiben. sonst", 0),
+        ("Error writing to the file", "Fehler beim Schreiben in die Datei bzw. in den Ordner mit der Datei", 0),
     ],
 )
 def test_a_sentence_more_or_fewer_is_told_from_other_punctuation(source, target, added):

@@ -28,6 +28,7 @@ RIGHT = [
     ("The :name field", "Il campo :name"),
     ("click <b>here</b>", "klicken Sie <b>hier</b>"),
     ("<0>a</0>", "<0>b</0>"),
+    ('<a href="/x">b</a>', '<a target="_blank" rel="noopener" href="/x">c</a>'),
     ('<a href="/en/x" title="Go">b</a>', '<a href="/de/x" title="Los">c</a>'),
     ('<a href="/en/%(version)s">b</a>', '<a href="/de/%(version)s">c</a>'),
     ("{}th", "{}<sup>e</sup>"),
@@ -53,6 +54,7 @@ RIGHT = [
     ("{0} {who, select, a {of {b}} other {off}}", "{who, select, a {von {b}} other {ab}} {0}"),
 ]
 WRONG = [
+    ("child %p ended", "Kind endete"),
     ("%s %d", "%d %s"),
     ("%s", "%d"),
     ("%lu", "%u"),

@@ -95,6 +95,12 @@ def test_every_plural_form_is_beside_its_source(read, text, expected):
     assert [pair.source.key for pair in document.pairs] == [f"msgstr[{number}]" for number in range(len(expected))]
 
 
+@pytest.mark.parametrize(("sign", "expected"), [("{}.", []), (".", [("{}th", None)])])
+def test_a_sign_is_no_text_unless_it_lost_a_placeholder(read, sign, expected):
+    text = f'{HEAD}\nmsgid "{{}}th"\nmsgstr "{sign}"\n\nmsgid "One"\nmsgstr "Eins"\n'
+    assert sides(read("a.po", text)) == [*expected, ("One", "Eins")]
+
+
 @pytest.mark.parametrize("formula", ["n/(n-1)", "n", "(" * 400, "__import__('os')", "n=1", ""])
 def test_a_broken_formula_of_plurals_is_no_formula(read, formula):
     document = read("a.po", f'{HEAD}"Plural-Forms: nplurals=2; plural={formula};\\n"\n\n' + entry("%d a", "%d b"))

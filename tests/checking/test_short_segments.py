@@ -130,7 +130,7 @@ def test_a_lost_mark_is_found_unless_the_text_often_loses_it(checker, pair, kind
     assert found(checker, [pair] * 8) == []
 
 
-def test_a_copied_plural_form_is_found_beside_translated_ones(checker):
+def test_a_copied_or_unlike_plural_form_is_found_beside_others(checker):
     def forms(*pairs):
         return {
             number: tuple(SegmentSide("x.po", (Segment(text, "entry", 1, key=f"msgstr[{number}]"),)) for text in pair)
@@ -141,6 +141,10 @@ def test_a_copied_plural_form_is_found_beside_translated_ones(checker):
     assert (one.unit, one.kind) == (0, "untranslated")
     assert short_findings(checker, forms(("%d nonillion", "%d nonillion"), ("%d nonillion", "%d nonillions"))) == []
     assert short_findings(checker, forms(("%d line", "%d line"), ("%d lines", "%d lines"))) == []
+    (one,) = short_findings(checker, forms(("%d file found", "Vorgang beendet"), ("%d files found", "%d Dateien da")))
+    assert (one.unit, one.kind, one.reason) == (0, "unrelated", "the plural forms of this entry differ")
+    assert short_findings(checker, forms(("%d file found", "%d Datei da"), ("%d files found", "%d Dateien da"))) == []
+    assert short_findings(checker, forms(("yesterday", "gestern"), ("%d days ago", "vor %d Tagen"))) == []
 
 
 def test_documents_are_paired_by_an_encoder(checker):

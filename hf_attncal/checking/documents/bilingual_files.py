@@ -84,7 +84,8 @@ def read_po(data: bytes, name: str) -> Document:
         else:
             at = begins[min(line, len(begins)) - 1]
             for key, source, target in _texts(entry, forms):
-                is_sign = bool(target.strip()) and not has_words(target)  # such as "." for "th" or "-" for "None"
+                # such as "." for "th" or "-" for "None"
+                is_sign = bool(target.strip()) and not (has_words(target) or compare_placeholders(source, target))
                 if not is_sign and (segment := _po_side(source, target, line, key, at)):
                     pairs.append(SegmentPair(segment, _po_side(target, source, line, key, at)))
     total = len(file) - len(file.obsolete_entries())

@@ -18,9 +18,10 @@ from hf_attncal.io.files import read_lines
 from ..checked_text import tab_separated
 from ..placeholders import compare_placeholders
 from ..rules import REPETITIONS, WRONG_PLACEHOLDERS
-from ..verdicts import FINDING_KINDS, Finding, FlaggedSpan, PairVerdict, kind_id, marked_text, quoted
+from ..verdicts import FINDING_KINDS, VERDICTS, Finding, FlaggedSpan, PairVerdict, kind_id, marked_text, quoted
 from .segments import Segment, changed_parts
 
+MOST_SURE = 0.85  # highest probability by likeness, as right translations may be free
 # Probability that a finding of these kinds is right, measured on unchanged documents.
 _SURE = {"missing": 0.95, "added": 0.95, WRONG_PLACEHOLDERS: 0.97, "changed code": 0.8}
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -160,6 +161,7 @@ def document_findings(
         findings.insert(0, Finding(WRONG_PLACEHOLDERS, (), (), wrong, _SURE[WRONG_PLACEHOLDERS]))
     for kind, source_spans, target_spans, reason, probability in findings:
         places = source.place(source_spans), target.place(target_spans)
+        probability = min(probability, MOST_SURE) if kind in VERDICTS else probability
         yield DocumentFinding(kind, reason, probability, *places, target.segment(target_spans), unit)
 
 

@@ -22,8 +22,10 @@ from hf_attncal.data.segmentation import segment
 from ..alarms import TextAlarms
 from ..checker import Checker
 from ..evidence import Both
+from ..facts import shared_letters
 from ..logistic import log_odds, sigmoid
-from .findings import DocumentFinding, SegmentSide
+from ..placeholders import masked
+from .findings import MOST_SURE, DocumentFinding, SegmentSide
 from .pairing import EncoderSimilarity, LexicalSimilarity, similarities
 
 _MOST_WORDS, _WINDOW = 4, 1000  # words of a segment, and segments that are compared
@@ -31,8 +33,7 @@ _NEIGHBOURS = 10
 # Median and spread of the lead of the best other source, for documents of few segments, and their weight in segments.
 _USUAL_LEAD, _USUAL_WEIGHT = {EncoderSimilarity: (-0.5, 0.4), LexicalSimilarity: (-2.0, 4.0)}, 50
 # Log-odds that a translation is wrong, from its lead in standard deviations and the logarithm of the segments.
-_BIAS, _SLOPE, _OF_SEGMENTS = -7.7, 2.2, -0.4
-_MOST_SURE = 0.85  # free translations of two sources may have one text
+_BIAS, _SLOPE, _OF_SEGMENTS = -8.0, 2.2, -0.4
 _PRIOR = float(log_odds(np.array(0.02)))
 # Log-ratios of wrong to right translations. Half of the wrong ones may be copied from another segment, and 7 % of the
 # right ones are the text of another source. Of the sources that occur again, 21 % have another translation.
@@ -40,7 +41,7 @@ _OF_ANOTHER, _OF_NO_OTHER = np.log(0.5 / 0.07), np.log(0.5 / 0.93)
 _AGAIN_OTHERWISE, _AGAIN_ALIKE = np.log(0.98 / 0.21), np.log(0.02 / 0.79)
 # Share of right segments that lose a mark of the source, and the share of segments that may be wrong in this way.
 _RIGHT_WITHOUT, _WRONG_WITHOUT = {":": 0.02, "…": 0.01, "accelerator": 0.03}, 0.05
-_SURE_OF_SENTENCES = 0.85
+_ONE_MESSAGE, _TWO_MESSAGES = 0.5, 0.25  # shared letters of two plural forms
 _ACCELERATOR = re.compile(r"[_&](?=[^\W_])")
 _IDENTIFIER = re.compile(r"(?<!\w)[a-z]+_\w+")
 _AROUND = " \t\u00a0\u202f\"'”“’‘»«›‹)]）}」』"
@@ -61,7 +62,7 @@ def sentence_findings(units: Units, alarms: TextAlarms) -> Iterator[DocumentFind
         if target.segments and (more := alarms.sentences_added(source.text, target.text)):
             kind, word = ("addition", "more") if more > 0 else ("omission", "fewer")
             reason = f"the translation has {word} sentences"
-            yield _finding(units, number, kind, reason, _SURE_OF_SENTENCES)
+            yield _finding(units, number, kind, reason, MOST_SURE)
 
 
 def _finding(units: Units, number: int, kind: str, reason: str, probability: float) -> DocumentFinding:
@@ -117,7 +118,7 @@ def _unrelated(checker: Checker, short: dict[int, Both[str]]) -> Iterator[tuple[
     odds += np.where(exchanged, np.maximum(odds[best] - _PRIOR, 0), 0)
     for place in np.flatnonzero(odds > 0).tolist():
         reason = f"the translation fits “{sources[best[place]]}” better"
-        yield list(short)[place], (reason, min(_MOST_SURE, float(sigmoid(odds[place]))))
+        yield list(short)[place], (reason, min(MOST_SURE, float(sigmoid(odds[place]))))
 
 
 def _leads(pairs: np.ndarray, others: np.ndarray, middle: float, spread: float) -> Both[np.ndarray]:
@@ -143,16 +144,26 @@ def _leads(pairs: np.ndarray, others: np.ndarray, middle: float, spread: float) 
 
 
 def _copied_forms(units: Units) -> Iterator[DocumentFinding]:
-    """Yield the findings on plural forms that are copies of their source, in entries with translated forms."""
+    """Yield the findings on plural forms that are copies of their source, or that share no words with other forms."""
     forms = defaultdict(list)
     for number, (source, target) in units.items():
         if target.segments and "msgstr[" in target.segments[0].key:
             forms[target.segments[0].line].append((number, source.text, target.text))
     for of_entry in forms.values():
-        for number, source_text, text in of_entry:
+        copies = [
+            number
+            for number, source_text, text in of_entry
             # A form that begins with the copy is a plural of the same word.
-            if source_text == text and not all(other.startswith(text) or one == other for _, one, other in of_entry):
-                yield _finding(units, number, "untranslated", "other plural forms of this entry are translated", 0.95)
+            if source_text == text and not all(other.startswith(text) or one == other for _, one, other in of_entry)
+        ]
+        for number in copies:
+            yield _finding(units, number, "untranslated", "other plural forms of this entry are translated", 0.95)
+        first, last = of_entry[0], of_entry[-1]
+        of_source, of_target = (
+            shared_letters(*(_form(masked(one[side])) for one in (first, last))) for side in (1, 2)
+        )
+        if not copies and of_source > _ONE_MESSAGE and of_target < _TWO_MESSAGES:
+            yield _finding(units, first[0], "unrelated", "the plural forms of this entry differ", MOST_SURE)
 
 
 def _lost_marks(units: Units, short: dict[int, Both[str]]) -> Iterator[DocumentFinding]:
