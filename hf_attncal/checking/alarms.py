@@ -55,7 +55,7 @@ _SENTENCE_BREAK = re.compile(
     r"(?<!(?<![^\s.(])[^\W\d_])(?<!(?i:\b(?:ca|cf|nr|no|vs|bd|st|dr|mr|sr|ud)))"
     r"(?<!(?i:\b(?:bzw|usw|ggf|max|min|reg|vgl|abk|etc|inc|exp|ext|int|std|sek|tel|sog|núm|pág|env|mrs|sra|uds)))"
     r"(?<!(?i:\b(?:evtl|inkl|exkl|zzgl|resp|bspw|engl|dopp)))"
-    r"[.!?]\s+(?=[¿¡\"'“„«(]?(?:[^\W\d_a-zß-öø-ÿ]|(?P<small>[^\W\d_])))"
+    r"[.!?]\s+(?=[¿¡\"'“„«(]?[^\W\d_a-zß-öø-ÿ]|[\"'“„«]?(?P<small>[^\W\d_]))"
 )
 _TEXT_AFTER_COLON = re.compile(r":\s+(?=[^\W\d_a-zß-öø-ÿ])")
 _END_MARKS = (".", "!", "?", "…")

@@ -140,6 +140,7 @@ def test_a_cut_or_padded_translation_is_unlike_the_lengths_of_the_document():
         ("The server closed the connection.", "Der Server beendete die Verbindung. eine Datei öffnen", 1),
         ("Error writing to file", "Fehler beim Schreiben. vom Server wurde nichts gesandt.", 1),
         ("Error writing to a file", "Fehler beim Schreiben. sonst", 0),
+        ("Overwrite?", "¿Sobrescribir el fichero? (s/n)", 0),
         ("Error writing to the file", "Fehler beim Schreiben in die Datei bzw. in den Ordner mit der Datei", 0),
     ],
 )
