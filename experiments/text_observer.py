@@ -26,11 +26,11 @@ from hf_attncal.alignment import WordAligner
 from hf_attncal.alignment.encoder_prior import EncoderPrior
 from hf_attncal.alignment.gold import score_aligner, tune_threshold
 from hf_attncal.inference.loading import load_seq2seq
-from hf_attncal.inference.reading import readings_of_pairs
+from hf_attncal.inference.translation import translate_texts
 from hf_attncal.io.files import read_lines, write_json, write_text
 from hf_attncal.metrics.records import record
 
-BATCH, RUNS = 64, 5
+BATCH, RUNS = 64, 3
 
 
 def scores(aligner: WordAligner, golds: dict) -> dict:
@@ -43,13 +43,13 @@ def scores(aligner: WordAligner, golds: dict) -> dict:
 
 
 def costs(stock: Any, model: Any, tokenizer: Any, lines: Sequence[str]) -> dict:
-    """Return what observing adds to greedy search: while it generates, and in a second pass over pairs of text."""
+    """Return what observing adds to greedy search: while it generates, and with links as in `--alignments`."""
     ordered = sorted(lines, key=lambda line: len(tokenizer(line).input_ids))
     chunks = [ordered[first : first + BATCH] for first in range(0, len(ordered), BATCH)]
     batches = [tokenizer(chunk, return_tensors="pt", padding=True) for chunk in chunks]
     options = {"num_beams": 1, "do_sample": False, "max_new_tokens": 100}
-    seconds: dict[str, list[float]] = {"decoding": [], "observed": [], "pass": []}
-    same = True
+    seconds: dict[str, list[float]] = {"decoding": [], "observed": [], "translating": [], "linking": []}
+    same, search = True, {"num_beams": 1, "batch_size": BATCH}
     for _ in range(RUNS):
         start = time.process_time()
         expected = [stock.generate(**batch, **options) for batch in batches]
@@ -58,14 +58,18 @@ def costs(stock: Any, model: Any, tokenizer: Any, lines: Sequence[str]) -> dict:
         found = [generate_observed(model, **batch, **options)[0].sequences for batch in batches]
         seconds["observed"].append(time.process_time() - start)
         same &= all(map(torch.equal, found, expected))
-        texts = [text for tokens in expected for text in tokenizer.batch_decode(tokens, skip_special_tokens=True)]
         start = time.process_time()
-        list(readings_of_pairs(model, tokenizer, ordered, texts, batch_size=BATCH, attentions=False, observed=True))
-        seconds["pass"].append(time.process_time() - start)
-    plain = seconds["decoding"]
+        texts = translate_texts(stock, tokenizer, ordered, **search)
+        seconds["translating"].append(time.process_time() - start)
+        aligner = WordAligner(model, tokenizer)
+        start = time.process_time()
+        found_texts = translate_texts(model, tokenizer, ordered, generate=aligner.generator(model), **search)
+        aligner.align(zip(ordered, found_texts, strict=True), batch_size=BATCH)
+        seconds["linking"].append(time.process_time() - start)
+        same &= found_texts == texts
     shares = {
-        "share": statistics.median(o / p - 1 for o, p in zip(seconds["observed"], plain, strict=True)),
-        "share_of_pass": statistics.median(o / p for o, p in zip(seconds["pass"], plain, strict=True)),
+        name: statistics.median(o / p - 1 for o, p in zip(seconds[more], seconds[plain], strict=True))
+        for name, more, plain in (("share", "observed", "decoding"), ("share_of_links", "linking", "translating"))
     }
     return {"same_translations": same, "cost": {**seconds, **shares, "sentences": len(lines)}}
 

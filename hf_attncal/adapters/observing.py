@@ -7,8 +7,9 @@ sentence pairs or ten minutes of speech.
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -30,6 +31,7 @@ _RANK = 64  # or d_k if that is less
 _CANDIDATES = 12  # heads nearest to the links, which are tried at both steps
 _TRIAL_STEPS, _TRIAL_RATE = 200, 2e-3
 _GOOD, _FEW_STEPS = 0.9, 400  # agreement of a head that learns little, and its steps
+_GOOD_PART = 2  # such a head learns from every second batch
 _MOST_STEPS = 3000
 _NULL_SHARE = 0.01  # weight of NULL before it learns
 _NOISE = 2.0  # standard errors by which other heads must be better than the nearest one
@@ -94,6 +96,10 @@ class _Batch(NamedTuple):
     labels: Tensor
 
 
+class _AllRecorded(Exception):
+    pass
+
+
 class _Recorded(Sequence[_Batch]):
     """Batches in files that are mapped into memory.
 
@@ -101,10 +107,17 @@ class _Recorded(Sequence[_Batch]):
         ValueError: no batch, or none with links.
     """
 
-    def __init__(self, model: nn.Module, batches: Iterable[Mapping[str, Tensor]], folder: Path):
+    def __init__(
+        self,
+        model: nn.Module,
+        batches: Iterable[Mapping[str, Tensor]],
+        folder: Path,
+        layers: Mapping[int, AdapterLayer],
+    ):
+        attentions = {number: layer.get_base_layer() for number, layer in layers.items()}
         self.folder, self.size, linked = folder, 0, False
         folder.mkdir()
-        for batch in _states(model, batches):
+        for batch in _states(model, batches, attentions):
             torch.save(batch._asdict(), folder / str(self.size))
             self.size, linked = self.size + 1, linked or bool(batch.links.any())
         if not linked:
@@ -133,8 +146,8 @@ def learn_observer(
     """Add an observer to a model and teach it links, without a change of the model.
 
     Copies of the heads that are nearest to the links are taught a little, at both steps. Sets grow from the best head
-    on held-out text, before or after this learning, while another improves the mean by more than noise. Both sets
-    and the best head learn on; a set is kept if it is better than that head by more than noise.
+    on held-out text, before or after this learning, while another improves the mean by more than noise. A set is
+    kept if it is better than the best head by more than noise.
 
     Args:
         model: encoder-decoder of transformers or of this package, on the device to use, or one with observers.
@@ -143,7 +156,8 @@ def learn_observer(
         held_out: batches like these of other text.
         places: heads and steps to choose from; a single one is taken. Default: `None`, those nearest to the links.
         epochs: number of passes over the recorded states, of at most 3,000 steps in all. Default: `None`, 15, or
-            400 steps if a head is right for 90 % of the tokens, which would learn errors of the links.
+            400 steps on every second batch if a head is right for 90 % of the tokens, which would learn errors of the
+            links.
         learning_rate: learning rate of Adam, falling linearly to 0. Default: `None`, 2e-3, or 5e-4 for such heads.
         adapter_name: name of the adapter.
         seed: seed of the initial weights and of the order of batches.
@@ -158,22 +172,24 @@ def learn_observer(
     layers = {n: AdapterLayer(attention) for n, (_, attention) in check_adaptable(model, observe=True).items()}
     with TemporaryDirectory(prefix="attncal-observer-") as folder, torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(seed)
-        text = _Recorded(model, batches, Path(folder) / "text")
-        unread = _Recorded(model, held_out, Path(folder) / "held_out")
+        layers = layers if places is None else {place.layer: layers[place.layer] for place in places}
+        unread = _Recorded(model, held_out, Path(folder) / "held_out", layers)
         ranked = rank_heads(layers, unread)
         is_good = max(ranked.values()) > _GOOD
+        part = islice(batches, None, None, _GOOD_PART if is_good and epochs is None else 1)
+        text = _Recorded(model, part, Path(folder) / "text", layers)
         rate = learning_rate or (5e-4 if is_good else _TRIAL_RATE)
         if places is None:
             nearest = list(ranked)[:_CANDIDATES]
             places = [place._replace(shift=place.shift ^ other) for place in nearest for other in (False, True)]
-        sets = {tuple(places): None} if len(places) == 1 else _best_sets(layers, places, text, unread, rate)
+        heads = tuple(places) if len(places) == 1 else _best_set(layers, tuple(places), text, unread, rate)
         steps = min((epochs or 15) * len(text), _FEW_STEPS if is_good and epochs is None else _MOST_STEPS)
-        learned = {heads: _taught(layers, heads, text, steps, rate) for heads in sets}
-        hits = {heads: _hits_of_mean(layers, unread, observers) for heads, observers in learned.items()}
-        heads = _chosen(hits)
-        first, observers = heads[0], learned[heads]
-        untaught = _hits_of_mean(layers, unread, _fresh(layers, heads, null=False))
-        after, before = (float(of_mean.double().mean()) for of_mean in (hits[heads], untaught))
+        first, observers = heads[0], _taught(layers, heads, text, steps, rate)
+        both = observers, _fresh(layers, heads, null=False)
+        after, before = (
+            float(torch.cat([_hits(b, _stacked(layers, b, of).sum(dim=0)) for b in unread]).double().mean())
+            for of in both
+        )
         lesson = Lesson(heads, after, before, steps, time.process_time() - start)
     config = AttentionCalibrationConfig(
         observe=True,
@@ -198,6 +214,11 @@ def learn_observer(
     return model.eval(), lesson
 
 
+def observing_layers(model: nn.Module) -> dict[int, AdapterLayer]:
+    """Return the adapter layers with an active observer, by layer."""
+    return {layer.layer_idx: layer for layer in adapter_layers(model) if layer.observer is not None}
+
+
 @torch.no_grad()
 def generate_observed(model: Any, **inputs: Any) -> tuple[Any, Tensor, Tensor | None]:
     """Generate as the model does, and observe the states that this computes.
@@ -214,15 +235,14 @@ def generate_observed(model: Any, **inputs: Any) -> tuple[Any, Tensor, Tensor | 
         ValueError: the model has no active observer, or sources have padding and no `attention_mask`.
     """
     base = getattr(model, "get_base_model", lambda: model)()
-    layers = {layer.layer_idx: layer for layer in adapter_layers(base) if layer.observer is not None}
-    settings = active_settings(base)
+    layers, settings = observing_layers(base), active_settings(base)
     if settings is None or not layers:
         raise ValueError("`model` has no active observer. Load one, or activate it with `set_adapter`.")
     pad, mask, ids = base.generation_config.pad_token_id, inputs.get("attention_mask"), inputs.get("input_ids")
     if mask is None and ids is not None and (ids == pad).any():
         raise ValueError("`attention_mask` must be given for padded sources. Pass all that the tokenizer returns.")
     with _recorded({number: layer.get_base_layer() for number, layer in layers.items()}) as (states, encoded):
-        output = base.generate(**inputs, return_dict_in_generate=True)
+        output = base.generate(**inputs | {"return_dict_in_generate": True})
     beams = output.get("beam_indices")
     # A search can go on after the texts that it returns have ended.
     steps = len(next(iter(states.values()))) if beams is None else beams.shape[1]
@@ -238,7 +258,7 @@ def generate_observed(model: Any, **inputs: Any) -> tuple[Any, Tensor, Tensor | 
     real, labels = _real(mask, source), tokens.masked_fill(ends, IGNORE_INDEX)
     batch = _Batch(decoder, source, real, tokens, labels)
     observers = {number: layer.observer for number, layer in layers.items() if layer.observer is not None}
-    weights = torch.stack(list(_rows(layers, batch, observers).values())).mean(dim=0)
+    weights = _stacked(layers, batch, observers).mean(dim=0)
     weights = target_rows(weights, batch.labels, settings.guided_shift)
     return (output, weights[..., 1:], weights[..., 0]) if settings.leaky else (output, weights, None)
 
@@ -257,7 +277,7 @@ def nearest_head(model: nn.Module, batches: Iterable[Mapping[str, Tensor]]) -> t
     """
     layers = {n: AdapterLayer(attention) for n, (_, attention) in check_adaptable(model, observe=True).items()}
     with TemporaryDirectory(prefix="attncal-observer-") as folder, torch.no_grad():
-        text = _Recorded(model, batches, Path(folder) / "text")
+        text = _Recorded(model, batches, Path(folder) / "text", layers)
         return next(iter(rank_heads(layers, text).items()))
 
 
@@ -275,8 +295,10 @@ def rank_heads(layers: Mapping[int, AdapterLayer], text: Sequence[_Batch]) -> di
     return {place: shares[place] for place in sorted(best, key=lambda place: -shares[place])}
 
 
-def _states(model: Any, batches: Iterable[Mapping[str, Tensor]]) -> Iterator[_Batch]:
-    """Run the model on each batch and yield the states that its cross-attentions get."""
+def _states(
+    model: Any, batches: Iterable[Mapping[str, Tensor]], attentions: Mapping[int, nn.Module]
+) -> Iterator[_Batch]:
+    """Run the model on each batch, up to the last of the attentions, and yield the states that they get."""
     training = model.training
     model.eval()
     try:
@@ -286,7 +308,7 @@ def _states(model: Any, batches: Iterable[Mapping[str, Tensor]]) -> Iterator[_Ba
             }
             labels, links = inputs.pop("labels"), inputs.pop("links").bool()
             inputs.setdefault("decoder_input_ids", shift_labels(model, labels))
-            with _recorded({n: a for n, (_, a) in check_adaptable(model, observe=True).items()}) as (states, encoded):
+            with _recorded(attentions, last=True) as (states, encoded), suppress(_AllRecorded):
                 model.base_model(**inputs, use_cache=False)
             decoder = {number: steps[-1] for number, steps in states.items()}
             yield _Batch(decoder, encoded[0], _real(inputs.get("attention_mask"), encoded[0]), links, labels)
@@ -295,8 +317,15 @@ def _states(model: Any, batches: Iterable[Mapping[str, Tensor]]) -> Iterator[_Ba
 
 
 @contextmanager
-def _recorded(attentions: Mapping[int, nn.Module]) -> Iterator[tuple[dict[int, list[Tensor]], list[Tensor]]]:
-    """Record the decoder states that each attention gets at each step, and the states of the encoder."""
+def _recorded(
+    attentions: Mapping[int, nn.Module], *, last: bool = False
+) -> Iterator[tuple[dict[int, list[Tensor]], list[Tensor]]]:
+    """Record the decoder states that each attention gets at each step, and the states of the encoder.
+
+    Args:
+        attentions: attentions by layer.
+        last: True to raise `_AllRecorded` in place of the last attention.
+    """
     states: dict[int, list[Tensor]] = defaultdict(list)
     encoded: list[Tensor] = []
 
@@ -304,6 +333,8 @@ def _recorded(attentions: Mapping[int, nn.Module]) -> Iterator[tuple[dict[int, l
         def hook(attention: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
             states[number].append(args[0] if args else kwargs["hidden_states"])
             encoded[:] = [kwargs["key_value_states" if "key_value_states" in kwargs else "encoder_hidden_states"]]
+            if last and number == max(attentions):
+                raise _AllRecorded
 
         return hook
 
@@ -339,8 +370,17 @@ def _rows(layers: Mapping[int, AdapterLayer], batch: _Batch, observers: Observer
     rows = {}
     for number, observer in observers.items():
         layer, states = layers[number], (batch.decoder[number], batch.encoder)
+        own, copies = torch.tensor([head for head, _ in observer.heads]).unique(return_inverse=True)
         query, key = (
-            nn.functional.linear(x, p.weight, p.bias).unflatten(-1, (-1, layer.head_dim)).transpose(1, 2)
+            nn.functional.linear(
+                x,
+                *(
+                    None if w is None else w.unflatten(0, (-1, layer.head_dim))[own].flatten(0, 1)
+                    for w in (p.weight, p.bias)
+                ),
+            )
+            .unflatten(-1, (len(own), -1))
+            .transpose(1, 2)[:, copies]
             for x, p in zip(states, (layer.q_proj, layer.k_proj), strict=True)
         )
         weights = observer.attend(query, key, *states, layer.scaling, batch.real).unbind(1)
@@ -349,53 +389,49 @@ def _rows(layers: Mapping[int, AdapterLayer], batch: _Batch, observers: Observer
     return rows
 
 
+def _stacked(layers: Mapping[int, AdapterLayer], batch: _Batch, observers: Observers) -> Tensor:
+    return torch.stack(list(_rows(layers, batch, observers).values()))
+
+
 def _hits(batch: _Batch, rows: Tensor) -> Tensor:
-    """Return for each linked target token whether its best source token is linked."""
-    best = rows[..., -batch.links.shape[-1] :].argmax(dim=-1, keepdim=True)
+    """Return for each linked target token whether its best source token is linked, (..., linked tokens)."""
     linked = batch.links.any(dim=-1) & (batch.labels != IGNORE_INDEX)
-    return batch.links.gather(-1, best).squeeze(-1)[linked]
+    links, best = batch.links[linked], rows[..., linked, -batch.links.shape[-1] :].argmax(dim=-1)
+    return links[torch.arange(len(links)), best]
 
 
-def _hits_of_mean(layers: Mapping[int, AdapterLayer], text: Sequence[_Batch], observers: Observers) -> Tensor:
-    return torch.cat(
-        [_hits(batch, torch.stack(list(_rows(layers, batch, observers).values())).sum(dim=0)) for batch in text]
-    )
-
-
-def _best_sets(
+def _best_set(
     layers: Mapping[int, AdapterLayer],
-    places: Sequence[HeadPlace],
+    places: Places,
     text: Sequence[_Batch],
     unread: Sequence[_Batch],
     learning_rate: float,
-) -> dict[Places, None]:
-    """Return sets of places by their means after some learning: the best one, and two that grow around good ones."""
+) -> Places:
+    """Return the best set of places by its mean after some learning: one place, or a set grown around good ones."""
     fresh = _fresh(layers, places, null=False)
-    nearest = _grown((), places, unread, [_rows(layers, batch, fresh) for batch in unread])
+    nearest = list(_grown((), places, unread, [_rows(layers, batch, fresh) for batch in unread]))[-1]
     taught = _taught(layers, places, text, _TRIAL_STEPS, max(learning_rate, _TRIAL_RATE), together=False)
     rows = [_rows(layers, batch, taught) for batch in unread]
-    around, anew = (_grown(chosen, places, unread, rows) for chosen in (nearest, ()))
-    return dict.fromkeys((anew[:1], around, anew))
+    around, anew = (list(_grown(chosen, places, unread, rows).items()) for chosen in (nearest, ()))
+    return _chosen(dict([anew[0], around[-1], anew[-1]]))
 
 
 def _grown(
-    chosen: Places, places: Sequence[HeadPlace], text: Sequence[_Batch], rows: Sequence[Mapping[HeadPlace, Tensor]]
-) -> Places:
-    """Add places to the chosen ones while they improve the mean of their weights, `rows`, by more than noise."""
+    chosen: Places, places: Places, text: Sequence[_Batch], rows: Sequence[Mapping[HeadPlace, Tensor]]
+) -> dict[Places, Tensor]:
+    """Add places while they improve the mean of the weights, `rows`, by more than noise; return each set's hits."""
+    grown: dict[Places, Tensor] = {}
+    stacked = [torch.stack([of[place] for place in places]) for of in rows]
     while True:
-        larger: list[Places] = [(*chosen, place) for place in places if place not in chosen]
-        hits = {
-            heads: torch.cat(
-                [
-                    _hits(b, torch.stack([of[head] for head in heads]).sum(dim=0))
-                    for b, of in zip(text, rows, strict=True)
-                ]
-            )
-            for heads in ([chosen, *larger] if chosen else larger)
-        }
-        best = _chosen(hits)
+        totals = [every[[places.index(place) for place in chosen]].sum(dim=0) for every in stacked]
+        hits = torch.cat([_hits(b, t + every) for b, t, every in zip(text, totals, stacked, strict=True)], dim=-1)
+        sets = {(*chosen, place): row for place, row in zip(places, hits, strict=True) if place not in chosen}
+        if chosen:
+            grown[chosen] = torch.cat([_hits(b, total) for b, total in zip(text, totals, strict=True)])
+            sets = {chosen: grown[chosen]} | sets
+        best = _chosen(sets)
         if best == chosen:
-            return chosen
+            return grown
         chosen = best
 
 
@@ -426,11 +462,11 @@ def _taught(
     order = torch.cat([torch.randperm(len(text)) for _ in range(-(-steps // len(text)))])
     for number in order[:steps].tolist():
         batch = text[number]
-        rows = torch.stack(list(_rows(layers, batch, observers).values()))
-        means = rows.mean(dim=0, keepdim=True) if together else rows
-        losses = [guided_attention_loss(m[..., 1:], m[..., 0], batch.links, batch.labels, False) for m in means]
+        rows = _stacked(layers, batch, observers)
+        rows = rows.mean(dim=0) if together else rows
+        loss = guided_attention_loss(rows[..., 1:], rows[..., 0], batch.links, batch.labels, False)
         optimizer.zero_grad()
-        (torch.stack(losses).sum() / (batch.labels != IGNORE_INDEX).sum()).backward()
+        (loss / (batch.labels != IGNORE_INDEX).sum()).backward()
         optimizer.step()
         schedule.step()
     for observer in observers.values():

@@ -11,7 +11,7 @@ The best layer and heads differ between models; `select_attention` finds them on
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hf_attncal.adapters.observing import generate_observed, observing_layers
 from hf_attncal.inference.files import file_beside
+from hf_attncal.inference.generation import end_tokens, length_to_end
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.inference.reading import (
     Layers,
@@ -32,6 +34,7 @@ from hf_attncal.inference.reading import (
     observed_place,
     observer_of,
     readings_of_pairs,
+    token_pairs,
 )
 from hf_attncal.inference.seals import sealed, write_sealed
 from hf_attncal.inference.word_attention import word_attention
@@ -46,6 +49,7 @@ from .sources import Weights, WeightSource, Words, check_threshold
 READABLE_WEIGHTS = ("attention", "contribution", "uam", "observer")
 _ONE_HEAD = ("uam", "observer")
 _OBSERVED = 0.4  # threshold of an observer's links
+_Observed = dict[tuple[tuple[int, ...], tuple[int, ...]], Tensor]  # (target, source) by the tokens of both
 
 
 # ---- settings ----
@@ -318,16 +322,25 @@ def _of_pairs(
     targets: Sequence[str],
     settings: Seq2SeqAttention | None,
     batch_size: int,
+    observed: _Observed | None = None,
 ) -> Iterator[tuple[int, Tensor]]:
     """Yield the index and the weights, (target words, source words), of each pair with words on both sides."""
     settings = settings or Seq2SeqAttention.default_of(model)
+    finish = mutual_weights if settings.mutual else Tensor.contiguous
     chosen = {"source_prefix": settings.source_prefix, "weights": settings.weights}
+    if observed:
+        sources = list(sources)
+        for pair in token_pairs(model, tokenizer, sources, targets, source_prefix=settings.source_prefix):
+            rows = observed.get((tuple(pair.source.ids), tuple(pair.target.ids)))
+            if rows is not None:
+                yield pair.index, finish(between_words(rows, pair, False))
+                sources[pair.index] = ""  # a pair with an empty side is not read
     for pairs, layers, reading in read_weights(model, tokenizer, sources, targets, batch_size=batch_size, **chosen):
         picked = [(part.pick(layers), part.shift) for part in settings.readings]
         for row, pair in enumerate(pairs):
             words = [between_words(reading.unpadded(steps, row), pair, shift) for steps, shift in picked]
             mean = torch.stack(words).mean(dim=0)
-            yield pair.index, mutual_weights(mean) if settings.mutual else mean
+            yield pair.index, finish(mean)
 
 
 def mutual_weights(weights: Tensor) -> Tensor:
@@ -348,6 +361,7 @@ class Seq2SeqSource(WeightSource):
     symmetrization = "forward"
     has_null = False
     accepts_encoder = True
+    observed: _Observed | None = None  # weights of generated texts that are not aligned yet
 
     def __init__(self, model, tokenizer, settings: Seq2SeqAttention | None = None):
         if not has_uam(model.config):  # an alignment module needs no attention
@@ -389,13 +403,32 @@ class Seq2SeqSource(WeightSource):
     def check_settings(self) -> None:
         self.settings.check(self.model)
 
+    def observed_search(self) -> Callable[..., Tensor] | None:
+        settings = self.settings or Seq2SeqAttention.default_of(self.model)
+        return self._generate if settings.weights == "observer" and observing_layers(self.model) else None
+
+    def _generate(self, **inputs: Any) -> Tensor:
+        """Generate, and keep the weights of the tokens by source and text."""
+        output, weights, _ = generate_observed(self.model, **inputs)
+        weights, ends = weights.cpu(), end_tokens(self.model.generation_config)
+        self.observed = {} if self.observed is None else self.observed
+        tokens = output.sequences[:, -weights.shape[1] :].tolist()
+        for ids, real, text, rows in zip(
+            inputs["input_ids"], inputs["attention_mask"].bool(), tokens, weights, strict=True
+        ):
+            text = text[: length_to_end(text, ends)]
+            self.observed[tuple(ids[real].tolist()), tuple(text)] = rows[: len(text), real.cpu()]
+        return output.sequences
+
     def weights(
         self, pairs: Sequence[Words], batch_size: int, batch_tokens: int
     ) -> Iterator[tuple[list[int], Weights]]:
         """Yield single pairs; only `batch_size` limits the batches of the model."""
         sources, targets = ([" ".join(pair[side]) for pair in pairs] for side in (0, 1))
         cells = None if self.prior is None else self.prior.cells(pairs)
-        for index, forward in _of_pairs(self.model, self.tokenizer, sources, targets, self.settings, batch_size):
+        observed, self.observed = self.observed, None
+        reading = self.settings, batch_size, observed
+        for index, forward in _of_pairs(self.model, self.tokenizer, sources, targets, *reading):
             if cells is not None and self.prior is not None:
                 forward = torch.lerp(forward, torch.from_numpy(cells[index].T).to(forward), self.prior.share)
             t, s = forward.shape

@@ -1,7 +1,7 @@
 """Generate a text for each line with any encoder-decoder: batches, search, scores, and sources of copied words."""
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -108,6 +108,7 @@ def generate_lines(
     too_long: str,
     scores: bool = False,
     copied: bool = False,
+    generate: Callable[..., Tensor] | None = None,
     prefix: str = "",
     progress: str | None = None,
 ) -> list[Generated]:
@@ -127,6 +128,7 @@ def generate_lines(
         scores: True to return also tokens and scores. This takes another pass over the generated text, because
             `generate` has scores of beams only if it keeps the logits of all steps.
         copied: True to return also `copies`, tokens and scores, from the same pass.
+        generate: function in place of the model's `generate`. Default: None.
         prefix: text put before each line.
         progress: label of a progress bar over lines. Default: None, no bar.
 
@@ -153,7 +155,7 @@ def generate_lines(
         for numbers in batches_by_length([len(source.ids) for source in sources], batch_size, max_tokens):
             batch = [sources[number] for number in numbers]
             inputs = _inputs(batch, tokenizer.pad_token_id or 0, model.device)
-            output = model.generate(**inputs, **search.options(inputs["input_ids"].shape[1], limit))
+            output = (generate or model.generate)(**inputs, **search.options(inputs["input_ids"].shape[1], limit))
             if copies is None:
                 texts = [target_text(tokenizer, row) for row in _without_special(model, output)]
             else:

@@ -6,6 +6,8 @@ from functools import partial
 from itertools import takewhile
 from typing import Any
 
+from torch import Tensor
+
 from hf_attncal.data.languages import leading_code, using_code, without_code
 from hf_attncal.io.errors import until_failure
 
@@ -32,18 +34,19 @@ def translate_lines(
     scores: bool = False,
     num_beams: int = 4,
     length_penalty: float = 1.0,
+    generate: Callable[..., Tensor] | None = None,
     **settings: Any,
 ) -> list[Generated]:
     """Translate `lines`, in the order of the input.
 
     Args:
         num_beams, length_penalty, settings: see `Search`.
-        model, tokenizer, lines, batch_size, max_tokens, prefix, too_long, scores: see `generate_lines`, also for
-            errors.
+        model, tokenizer, lines, batch_size, max_tokens, prefix, too_long, scores, generate: see `generate_lines`, also
+            for errors.
     """
     search = Search.of({"num_beams": num_beams, "length_penalty": length_penalty, **settings})
     options: dict[str, Any] = {"max_tokens": max_tokens, "prefix": prefix, "too_long": too_long, "scores": scores}
-    return generate_lines(model, tokenizer, lines, search, batch_size=batch_size, **options)
+    return generate_lines(model, tokenizer, lines, search, batch_size=batch_size, generate=generate, **options)
 
 
 def translating(
@@ -55,10 +58,13 @@ def translating(
         model, tokenizer, batch_size, options: see `translate_lines`.
         aligner: object with `align(pairs, batch_size=...)`, which returns an alignment with `pharaoh()` and
             `to_dict()` for each (source, translation), such as `alignment.aligner.WordAligner`. Default: None, no
-            links.
+            links. One that observes the model while it writes has `generator(model)`.
         checker: object with `check(pairs)`, which returns a verdict on each (source, translation), such as
             `checking.checker.Checker`. Default: None, no verdicts.
     """
+
+    if hasattr(aligner, "generator"):
+        options["generate"] = aligner.generator(model)
 
     def answers(texts: Sequence[str]) -> list[Answer]:
         translations = translate_lines(model, tokenizer, texts, batch_size=batch_size, **options)

@@ -437,8 +437,9 @@ class CrossAttentionMixin(nn.Module):
         hidden_states, key_value_states = hidden_states.detach(), key_value_states.detach()
         if context.guided is not None and self.observer is not None:
             states, real = (hidden_states, key_value_states), real_source_tokens(attention_mask)
-            query = self._split_heads(self.q_proj(hidden_states))
-            key = self._split_heads(self.k_proj(key_value_states))
+            own = [head for head, _ in self.observer.heads]
+            query = self._split_heads(self.q_proj(hidden_states))[:, own]
+            key = self._split_heads(self.k_proj(key_value_states))[:, own]
             weights = self.observer.attend(query, key, *states, self.scaling, real)
             context.add_observed(self.switches, *self.observer.mean(weights))
         if self.switches.calibration is not None and (context.record_details or context.target_mask is not None):

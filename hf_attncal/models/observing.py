@@ -111,16 +111,15 @@ class HeadObserver(HeadChange):
         `softmax((q_t + U_q D_q x_t) [k_NULL; k_i + U_k D_k z_i]^T / sqrt(d_k))`, in float32 or better.
 
         Args:
-            query: queries q of all heads of the base model, (B, H, T, d_k).
-            key: their keys k, (B, H, S, d_k).
+            query: queries q of these heads of the base model, (B, heads, T, d_k).
+            key: their keys k, (B, heads, S, d_k).
             decoder_states: inputs x of the cross-attention, (B, T, d_model).
             encoder_states: states z of the encoder, (B, S, d_model).
             scaling: factor of the scores.
             real: True for real source tokens, broadcastable to (B, 1, T, S). Default: `None`, all are.
         """
-        own = [head for head, _ in self.heads]
-        query = query[:, own] + self("query", decoder_states)
-        scores = attention_scores(query, key[:, own] + self("key", encoder_states), scaling, real)
+        query = query + self("query", decoder_states)
+        scores = attention_scores(query, key + self("key", encoder_states), scaling, real)
         if self.null_key is not None:
             scores = with_null_scores(scores, query, self.null_key, scaling, self.null_bias)
         return scores.to(torch.promote_types(scores.dtype, torch.float32)).softmax(dim=-1)

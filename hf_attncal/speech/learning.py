@@ -21,6 +21,7 @@ from .timed_words import FRAMES, RATE, SpokenWindow, Word
 from .unspoken import ALARMS, Unspoken
 
 _RUNS, _MOST_WORDS = 3, 5  # number of runs of planted words in a window, and the words of a run
+_LEARNED_RUNS = 6  # in each of two texts of a window: an observer learns more from them than from more speech
 Text = list[tuple[str, Word | None]]  # words, and where they were said; None for planted ones
 
 
@@ -30,7 +31,7 @@ class PreparedWindow(NamedTuple):
     Args:
         encoded: states of the encoder.
         seconds: length of the audio.
-        texts: text as it was said, and the text with planted words.
+        texts: texts with planted words; the first of held-out speech is as it was said.
     """
 
     encoded: Tensor
@@ -67,7 +68,7 @@ def learn_word_times(
     """
     listener = Listener(model, processor, language, observing=False)
     rng = random.Random(seed)
-    text = list(prepared(listener, windows, "windows", rng))
+    text = list(prepared(listener, windows, "windows", rng, runs=(_LEARNED_RUNS, _LEARNED_RUNS)))
     second = list(prepared(listener, held_out, "held_out", rng))
     adapted, lesson = learn_observer(
         model, _batches(listener, text), _batches(listener, second), seed=seed, **learning
@@ -79,10 +80,10 @@ def learn_word_times(
     return adapted, Unspoken(unspoken.mean, unspoken.deviation, unspoken.weights, alarm), lesson
 
 
-def with_planted(words: Sequence[Word], others: Sequence[Sequence[Word]], rng: random.Random) -> Text:
-    """Return a text with three runs of two to five words of other windows, at most."""
+def with_planted(words: Sequence[Word], others: Sequence[Sequence[Word]], rng: random.Random, runs: int) -> Text:
+    """Return a text with runs of two to five words of other windows."""
     text: Text = [(word.text, word) for word in words]
-    for _ in range(_RUNS):
+    for _ in range(runs):
         source = rng.choice(others)
         size = min(rng.randint(2, _MOST_WORDS), len(source))
         begin, place = rng.randrange(len(source) - size + 1), rng.randint(0, len(text))
@@ -91,7 +92,7 @@ def with_planted(words: Sequence[Word], others: Sequence[Sequence[Word]], rng: r
 
 
 def planted_evidence(listener: Listener, windows: Sequence[PreparedWindow]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the evidence of the words of the texts with planted words, and which of them were planted."""
+    """Return the evidence of the words of each window's second text, and which of them were planted."""
     evidence, planted = [], []
     for window in windows:
         text = window.texts[1]
@@ -106,8 +107,14 @@ def prepared(
     name: str,
     rng: random.Random,
     encoded: Sequence[Tensor] | None = None,
+    runs: tuple[int, int] = (0, _RUNS),
 ) -> Iterator[PreparedWindow]:
     """Yield windows with planted words and the states of the encoder; `encoded` saves computing these.
+
+    Args:
+        listener, windows, name, rng: see `learn_word_times`.
+        encoded: states of the encoder. Default: None, computed.
+        runs: number of runs of planted words in each text.
 
     Raises:
         ValueError: fewer than two windows, no words, or words outside of their window; the message begins with `name`.
@@ -123,9 +130,9 @@ def prepared(
                     f"{word.start} to {word.end}. Give times in seconds from the start of the window."
                 )
         others = [other.words for other in windows if other is not window]
-        text: Text = [(word.text, word) for word in window.words]
         states = listener.encode(window.audio) if encoded is None else encoded[number]
-        yield PreparedWindow(states, seconds, (text, with_planted(window.words, others, rng)))
+        first, second = (with_planted(window.words, others, rng, count) for count in runs)
+        yield PreparedWindow(states, seconds, (first, second))
 
 
 def _batches(listener: Listener, windows: Sequence[PreparedWindow]) -> Iterator[dict[str, Any]]:

@@ -23,7 +23,7 @@ from helpers import (
 from huggingface_hub.errors import StrictDataclassClassValidationError
 from marian_helpers import tiny_ssru
 from peft import LoraConfig, PeftModel, get_peft_model
-from seq2seq_helpers import bpe_tokenizer
+from seq2seq_helpers import SOURCES, TARGETS, bpe_tokenizer, sized
 from transformers import (
     AutoModelForSeq2SeqLM,
     GenerationMixin,
@@ -39,8 +39,10 @@ from transformers import (
 
 from hf_attncal.adapters import AttentionCalibrationConfig, adapter_layers, export_calibrated, observing
 from hf_attncal.adapters.observing import HeadPlace, generate_observed, learn_observer, nearest_head
+from hf_attncal.alignment import WordAligner, seq2seq
 from hf_attncal.alignment.seq2seq import Seq2SeqAttention, seq2seq_weights
-from hf_attncal.inference.reading import observer_of, read
+from hf_attncal.inference.reading import observer_of, read, readings_of_pairs, token_pairs
+from hf_attncal.inference.translation import translate_texts
 from hf_attncal.models.functional import token_rows
 from hf_attncal.models.objective import guided_attention_loss
 
@@ -373,6 +375,41 @@ def test_word_links_are_read_from_the_observer(tmp_path):
         for t, s in itertools.product(*map(range, weights.shape)):
             share = weights[t, s] / sum(weights[other, s] for other in range(len(weights)))
             assert_close(mutual[t, s], (weights[t, s] * share).sqrt(), 1e-6)
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_the_search_observes_what_a_pass_over_its_text_reads(beams, monkeypatch):
+    tokenizer = bpe_tokenizer()
+    torch.manual_seed(3)
+    base = MarianMTModel(MarianConfig(**sized(tokenizer), init_std=0.3)).double().eval()
+    base.generation_config.forced_eos_token_id = tokenizer.eos_token_id
+    model = get_peft_model(base, AttentionCalibrationConfig(**OBSERVER)).get_base_model()
+    aligner, options = WordAligner(model, tokenizer), {"num_beams": beams, "batch_size": 4, "max_new_tokens": 6}
+    texts = translate_texts(model, tokenizer, SOURCES, generate=aligner.generator(model), **options)
+    assert texts == translate_texts(model, tokenizer, SOURCES, **options)
+    texts[-1] = TARGETS[-1]  # which the search has not written
+    written = {text for _, text in aligner.source.observed}
+    pairs = token_pairs(model, tokenizer, SOURCES, texts)
+    again = [pair.index for pair in pairs if tuple(pair.target.ids) not in written]
+    assert len(SOURCES) - 1 in again and len(again) < len(pairs)
+    read_pairs = []
+
+    def counted(*args, **options):
+        for batch, reading in readings_of_pairs(*args, **options):
+            read_pairs.extend(pair.index for pair in batch)
+            yield batch, reading
+
+    monkeypatch.setattr(seq2seq, "readings_of_pairs", counted)
+    words = [(source.split(), text.split()) for source, text in zip(SOURCES, texts, strict=True)]
+    found, expected = (
+        {index: weights.forward for (index,), weights in one.source.weights(words, 4, 4096)}
+        for one in (aligner, WordAligner(model, tokenizer))
+    )
+    assert (sorted(read_pairs[: len(again)]), len(read_pairs)) == (again, len(again) + len(pairs))
+    for index, weights in expected.items():
+        assert_close(found[index], weights, 1e-10)
+    assert WordAligner(model, tokenizer, Seq2SeqAttention(0)).generator(model) is None
+    assert aligner.generator(base.model) is None
 
 
 def test_the_python_of_the_page(tmp_path, monkeypatch):
