@@ -49,6 +49,7 @@ from .sources import Weights, WeightSource, Words, check_threshold
 READABLE_WEIGHTS = ("attention", "contribution", "uam", "observer")
 _ONE_HEAD = ("uam", "observer")
 _OBSERVED = 0.4  # threshold of an observer's links
+_ENCODER_SHARE = 0.6  # of an encoder's usual share beside an observer, which makes fewer errors than a head
 _Observed = dict[tuple[tuple[int, ...], tuple[int, ...]], Tensor]  # (target, source) by the tokens of both
 
 
@@ -427,10 +428,12 @@ class Seq2SeqSource(WeightSource):
         sources, targets = ([" ".join(pair[side]) for pair in pairs] for side in (0, 1))
         cells = None if self.prior is None else self.prior.cells(pairs)
         observed, self.observed = self.observed, None
-        reading = self.settings, batch_size, observed
+        settings = self.settings or Seq2SeqAttention.default_of(self.model)
+        reading = settings, batch_size, observed
         for index, forward in _of_pairs(self.model, self.tokenizer, sources, targets, *reading):
             if cells is not None and self.prior is not None:
-                forward = torch.lerp(forward, torch.from_numpy(cells[index].T).to(forward), self.prior.share)
+                share = self.prior.share * (_ENCODER_SHARE if settings.weights == "observer" else 1)
+                forward = torch.lerp(forward, torch.from_numpy(cells[index].T).to(forward), share)
             t, s = forward.shape
             ids = (torch.arange(s)[None], s), (torch.arange(t)[None], t)
             yield [index], Weights(forward[None], None, None, None, *ids, [(s, t)])
