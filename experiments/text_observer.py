@@ -63,7 +63,7 @@ def costs(stock: Any, model: Any, tokenizer: Any, lines: Sequence[str]) -> dict:
         seconds["translating"].append(time.process_time() - start)
         aligner = WordAligner(model, tokenizer)
         start = time.process_time()
-        found_texts = translate_texts(model, tokenizer, ordered, generate=aligner.generator(model), **search)
+        found_texts = translate_texts(model, tokenizer, ordered, generate=aligner.source.generator(model), **search)
         aligner.align(zip(ordered, found_texts, strict=True), batch_size=BATCH)
         seconds["linking"].append(time.process_time() - start)
         same &= found_texts == texts

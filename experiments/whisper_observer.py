@@ -41,8 +41,9 @@ SEEDS = {"train": 1, "dev": 2, "test": 3, "tuning": 4}
 HEADLINES = Path(__file__).parents[1] / "results" / "headlines.json"
 PAUSE = 0.3  # seconds
 PLACE = HeadPlace(layer=2, head=5, shift=True)  # the best of six on the voices of "dev"
-SIZES = {"train": 40, "dev": 8, "test": 40, "tuning": 20}  # windows
+SIZES = {"train": 60, "dev": 8, "test": 40, "tuning": 20}  # windows
 STEPS = 200  # of fine-tuning
+EPOCHS = 10
 CARD = """
 ## Word times of whisper-tiny.en
 
@@ -262,7 +263,9 @@ def learn(model: object, processor: object, folder: Path, seed: int) -> tuple:
     """Return the model with its observer, the learned probability, and the CPU seconds from speech to both."""
     train, dev = speech(folder, "train"), speech(folder, "dev")
     start = time.process_time()
-    adapted, unspoken, lesson = learn_word_times(model, processor, train, dev, places=[PLACE], seed=seed)
+    adapted, unspoken, lesson = learn_word_times(
+        model, processor, train, dev, places=[PLACE], epochs=EPOCHS, seed=seed
+    )
     seconds = time.process_time() - start
     print(lesson, f"{seconds:.0f} CPU seconds", flush=True)
     return adapted, unspoken, {"seconds": seconds, "agreement": lesson.agreement}

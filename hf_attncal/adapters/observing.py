@@ -370,23 +370,21 @@ def _rows(layers: Mapping[int, AdapterLayer], batch: _Batch, observers: Observer
     rows = {}
     for number, observer in observers.items():
         layer, states = layers[number], (batch.decoder[number], batch.encoder)
-        own, copies = torch.tensor([head for head, _ in observer.heads]).unique(return_inverse=True)
-        query, key = (
-            nn.functional.linear(
-                x,
-                *(
-                    None if w is None else w.unflatten(0, (-1, layer.head_dim))[own].flatten(0, 1)
-                    for w in (p.weight, p.bias)
-                ),
-            )
-            .unflatten(-1, (len(own), -1))
-            .transpose(1, 2)[:, copies]
-            for x, p in zip(states, (layer.q_proj, layer.k_proj), strict=True)
-        )
+        projections, own = (layer.q_proj, layer.k_proj), [head for head, _ in observer.heads]
+        query, key = (_of_heads(x, p, own, layer.head_dim) for x, p in zip(states, projections, strict=True))
         weights = observer.attend(query, key, *states, layer.scaling, batch.real).unbind(1)
         for (head, shift), steps in zip(observer.heads, weights, strict=True):
             rows[HeadPlace(number, head, shift)] = target_rows(steps, batch.labels, shift)
     return rows
+
+
+def _of_heads(states: Tensor, projection: Any, heads: list[int], head_dim: int) -> Tensor:
+    """Project states for some of the heads: (B, T, d_model) -> (B, heads, T, d_k)."""
+    weight, bias = (
+        p if p is None else p.unflatten(0, (-1, head_dim))[heads] for p in (projection.weight, projection.bias)
+    )
+    projected = torch.matmul(states.unsqueeze(1), weight.mT)
+    return projected if bias is None else projected + bias.unsqueeze(1)
 
 
 def _stacked(layers: Mapping[int, AdapterLayer], batch: _Batch, observers: Observers) -> Tensor:

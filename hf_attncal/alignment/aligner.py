@@ -4,7 +4,7 @@ Words are separated by any Unicode white space, as in `str.split()`, or with `wo
 tabs. Raw text is split into words before it is aligned (`data.segmentation`); links are between words of either kind.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -137,10 +137,6 @@ class WordAligner:
         self.source.prior = encoder
         if encoder is not None:
             self.probabilities = None  # they were learned from scores without an encoder
-
-    def generator(self, model) -> Callable[..., torch.Tensor] | None:
-        """Return a `generate` of the model that saves `align` its pass over what it writes; None if there is none."""
-        return self.source.observed_search() if self.model is model else None
 
     def choose(self, **changes) -> None:
         """Change some settings by name.

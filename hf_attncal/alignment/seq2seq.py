@@ -404,9 +404,11 @@ class Seq2SeqSource(WeightSource):
     def check_settings(self) -> None:
         self.settings.check(self.model)
 
-    def observed_search(self) -> Callable[..., Tensor] | None:
+    def generator(self, model: Any) -> Callable[..., Tensor] | None:
+        """Return a `generate` that saves `weights` its pass over what the model writes; None if there is none."""
         settings = self.settings or Seq2SeqAttention.default_of(self.model)
-        return self._generate if settings.weights == "observer" and observing_layers(self.model) else None
+        observes = model is self.model and settings.weights == "observer" and observing_layers(model)
+        return self._generate if observes else None
 
     def _generate(self, **inputs: Any) -> Tensor:
         """Generate, and keep the weights of the tokens by source and text."""

@@ -4,7 +4,7 @@ Each source has its own file, and `families.py` names the source of each family.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -128,10 +128,6 @@ class WeightSource(ABC):
             batch_size: Maximum number of pairs per batch.
             batch_tokens: Maximum number of tokens per batch, including padding; a larger pair is its own batch.
         """
-
-    def observed_search(self) -> Callable[..., Tensor] | None:
-        """Return a `generate` of the model that keeps the weights of what it writes; None if it cannot."""
-        return None
 
     def tokens_of(self, pairs: Sequence[Words]) -> list[WordTokens]:
         """Tokenise pairs for a statistical aligner; source and target in turn."""
