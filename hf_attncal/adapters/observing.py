@@ -51,6 +51,8 @@ class HeadPlace(NamedTuple):
 
 Places = tuple[HeadPlace, ...]
 Observers = dict[int, HeadObserver]  # by layer
+Layers = Mapping[int, AdapterLayer]
+Inputs = Iterable[Mapping[str, Tensor]]  # batches of a model, with links
 
 
 @dataclass(frozen=True)
@@ -107,13 +109,7 @@ class _Recorded(Sequence[_Batch]):
         ValueError: no batch, or none with links.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        batches: Iterable[Mapping[str, Tensor]],
-        folder: Path,
-        layers: Mapping[int, AdapterLayer],
-    ):
+    def __init__(self, model: nn.Module, batches: Inputs, folder: Path, layers: Layers):
         attentions = {number: layer.get_base_layer() for number, layer in layers.items()}
         self.folder, self.size, linked = folder, 0, False
         folder.mkdir()
@@ -134,8 +130,8 @@ class _Recorded(Sequence[_Batch]):
 
 def learn_observer(
     model: nn.Module,
-    batches: Iterable[Mapping[str, Tensor]],
-    held_out: Iterable[Mapping[str, Tensor]],
+    batches: Inputs,
+    held_out: Inputs,
     *,
     places: Sequence[HeadPlace] | None = None,
     epochs: int | None = None,
@@ -263,7 +259,7 @@ def generate_observed(model: Any, **inputs: Any) -> tuple[Any, Tensor, Tensor | 
     return (output, weights[..., 1:], weights[..., 0]) if settings.leaky else (output, weights, None)
 
 
-def nearest_head(model: nn.Module, batches: Iterable[Mapping[str, Tensor]]) -> tuple[HeadPlace, float]:
+def nearest_head(model: nn.Module, batches: Inputs) -> tuple[HeadPlace, float]:
     """Find the head whose attention agrees most with the links, which has the least to learn.
 
     Args:
@@ -281,7 +277,7 @@ def nearest_head(model: nn.Module, batches: Iterable[Mapping[str, Tensor]]) -> t
         return next(iter(rank_heads(layers, text).items()))
 
 
-def rank_heads(layers: Mapping[int, AdapterLayer], text: Sequence[_Batch]) -> dict[HeadPlace, float]:
+def rank_heads(layers: Layers, text: Sequence[_Batch]) -> dict[HeadPlace, float]:
     """Return the agreement of all heads with the links, each at its better step, in descending order."""
     every = [HeadPlace(number, head, False) for number, layer in layers.items() for head in range(layer.num_heads)]
     observers, hits = _fresh(layers, every, null=False), defaultdict(list)
@@ -295,9 +291,7 @@ def rank_heads(layers: Mapping[int, AdapterLayer], text: Sequence[_Batch]) -> di
     return {place: shares[place] for place in sorted(best, key=lambda place: -shares[place])}
 
 
-def _states(
-    model: Any, batches: Iterable[Mapping[str, Tensor]], attentions: Mapping[int, nn.Module]
-) -> Iterator[_Batch]:
+def _states(model: Any, batches: Inputs, attentions: Mapping[int, nn.Module]) -> Iterator[_Batch]:
     """Run the model on each batch, up to the last of the attentions, and yield the states that they get."""
     training = model.training
     model.eval()
@@ -352,7 +346,7 @@ def _real(mask: Any, encoded: Tensor) -> Tensor | None:
     return mask[:, None, None].bool() if is_padded else None
 
 
-def _fresh(layers: Mapping[int, AdapterLayer], places: Iterable[HeadPlace], null: bool) -> Observers:
+def _fresh(layers: Layers, places: Iterable[HeadPlace], null: bool) -> Observers:
     """Return observers that attend as the heads do, by layer."""
     observers = {}
     for number in sorted({place.layer for place in places}):
@@ -365,7 +359,7 @@ def _fresh(layers: Mapping[int, AdapterLayer], places: Iterable[HeadPlace], null
     return observers
 
 
-def _rows(layers: Mapping[int, AdapterLayer], batch: _Batch, observers: Observers) -> dict[HeadPlace, Tensor]:
+def _rows(layers: Layers, batch: _Batch, observers: Observers) -> dict[HeadPlace, Tensor]:
     """Return each head's weights for the target tokens, (B, T, S), with a NULL (B, T, 1 + S)."""
     rows = {}
     for number, observer in observers.items():
@@ -387,7 +381,7 @@ def _of_heads(states: Tensor, projection: Any, heads: list[int], head_dim: int) 
     return projected if bias is None else projected + bias.unsqueeze(1)
 
 
-def _stacked(layers: Mapping[int, AdapterLayer], batch: _Batch, observers: Observers) -> Tensor:
+def _stacked(layers: Layers, batch: _Batch, observers: Observers) -> Tensor:
     return torch.stack(list(_rows(layers, batch, observers).values()))
 
 
@@ -398,17 +392,11 @@ def _hits(batch: _Batch, rows: Tensor) -> Tensor:
     return links[torch.arange(len(links)), best]
 
 
-def _best_set(
-    layers: Mapping[int, AdapterLayer],
-    places: Places,
-    text: Sequence[_Batch],
-    unread: Sequence[_Batch],
-    learning_rate: float,
-) -> Places:
+def _best_set(layers: Layers, places: Places, text: Sequence[_Batch], unread: Sequence[_Batch], rate: float) -> Places:
     """Return the best set of places by its mean after some learning: one place, or a set grown around good ones."""
     fresh = _fresh(layers, places, null=False)
     nearest = list(_grown((), places, unread, [_rows(layers, batch, fresh) for batch in unread]))[-1]
-    taught = _taught(layers, places, text, _TRIAL_STEPS, max(learning_rate, _TRIAL_RATE), together=False)
+    taught = _taught(layers, places, text, _TRIAL_STEPS, max(rate, _TRIAL_RATE), together=False)
     rows = [_rows(layers, batch, taught) for batch in unread]
     around, anew = (list(_grown(chosen, places, unread, rows).items()) for chosen in (nearest, ()))
     return _chosen(dict([anew[0], around[-1], anew[-1]]))
@@ -442,12 +430,7 @@ def _chosen(hits: Mapping[Places, Tensor]) -> Places:
 
 @torch.enable_grad()
 def _taught(
-    layers: Mapping[int, AdapterLayer],
-    places: Sequence[HeadPlace],
-    text: Sequence[_Batch],
-    steps: int,
-    learning_rate: float,
-    together: bool = True,
+    layers: Layers, places: Places, text: Sequence[_Batch], steps: int, rate: float, together: bool = True
 ) -> Observers:
     """Return observers that learned the links of the text: the mean of the heads, or each head by itself."""
     observers: Any = _fresh(layers, places, null=True)
@@ -455,7 +438,7 @@ def _taught(
         for (number, head, shift), rows in _rows(layers, text[0], observers).items():
             bias = observers[number].null_bias[observers[number].heads.index((head, shift))]
             bias += torch.logit(torch.tensor(_NULL_SHARE)) - torch.logit(rows[..., 0], eps=1e-6).mean()
-    optimizer = torch.optim.Adam([p for o in observers.values() for p in o.parameters()], lr=learning_rate)
+    optimizer = torch.optim.Adam([p for o in observers.values() for p in o.parameters()], lr=rate)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)
     order = torch.cat([torch.randperm(len(text)) for _ in range(-(-steps // len(text)))])
     for number in order[:steps].tolist():
