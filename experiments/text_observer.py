@@ -94,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--models", type=Path, required=True, metavar="RUNS")
     parser.add_argument("--encoder", required=True, metavar="FOLDER")
     parser.add_argument("--text", type=Path, required=True, metavar="FOLDER")
-    parser.add_argument("--lines", type=int, default=512, help="lines that are translated with and without")
+    parser.add_argument("--lines", type=int, default=160, help="lines that are translated with and without")
     parser.add_argument("--output", type=Path, default=Path("results/observers"), metavar="FOLDER")
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)

@@ -5,7 +5,9 @@ import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import reference
 import torch
@@ -228,6 +230,10 @@ def test_places_that_differ_by_noise_are_the_nearest(marian, monkeypatch):
     monkeypatch.setattr(observing, "_TRIAL_RATE", 1e-9)
     _, lesson = learn_observer(load_base(marian).float(), text, other, epochs=1, learning_rate=1e-9)
     assert (lesson.places, lesson.before) == ((place,), share)
+    for good, batches in ((1.0, 5), (-1.0, 3)):  # a good head learns from every second batch
+        monkeypatch.setattr(observing, "_GOOD", good)
+        _, lesson = learn_observer(load_base(marian).float(), copied_batches(1, 5), other, places=[place])
+        assert lesson.steps == 15 * batches
 
 
 HEADS = [[0, 1, True], [1, 0, False], [1, 1, True]]
@@ -375,6 +381,12 @@ def test_word_links_are_read_from_the_observer(tmp_path):
         for t, s in itertools.product(*map(range, weights.shape)):
             share = weights[t, s] / sum(weights[other, s] for other in range(len(weights)))
             assert_close(mutual[t, s], (weights[t, s] * share).sqrt(), 1e-6)
+    source = WordAligner(model, tokenizer).source
+    source.prior = SimpleNamespace(cells=lambda pairs: [np.ones((len(s), len(t))) for s, t in pairs], share=0.5)
+    words = [(one.split(), other.split()) for one, other in zip(*pairs, strict=True)]
+    for (index,), weights in source.weights(words, 4, 4096):
+        mutual = seq2seq_weights(model, tokenizer, *pairs)[index]
+        assert_close(weights.forward[0], 0.7 * mutual + 0.3, 1e-6)
 
 
 @pytest.mark.parametrize("beams", [1, 3])
