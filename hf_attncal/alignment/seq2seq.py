@@ -49,7 +49,7 @@ from .sources import Weights, WeightSource, Words, check_threshold
 READABLE_WEIGHTS = ("attention", "contribution", "uam", "observer")
 _ONE_HEAD = ("uam", "observer")
 _OBSERVED = 0.4  # threshold of an observer's links
-_ENCODER_SHARE = 0.6  # of an encoder's usual share beside an observer, which makes fewer errors than a head
+_ENCODER_SHARE = 0.6  # factor of an encoder's share: an observer makes fewer errors than a head
 _Observed = dict[tuple[tuple[int, ...], tuple[int, ...]], Tensor]  # (target, source) by the tokens of both
 
 
@@ -405,7 +405,7 @@ class Seq2SeqSource(WeightSource):
         self.settings.check(self.model)
 
     def generator(self, model: Any) -> Callable[..., Tensor] | None:
-        """Return a `generate` that saves `weights` its pass over what the model writes; None if there is none."""
+        """Return a `generate` that saves `weights` a pass over the new text; None if there is none."""
         settings = self.settings or Seq2SeqAttention.default_of(self.model)
         observes = model is self.model and settings.weights == "observer" and observing_layers(model)
         return self._generate if observes else None

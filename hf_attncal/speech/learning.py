@@ -21,7 +21,7 @@ from .timed_words import FRAMES, RATE, SpokenWindow, Word
 from .unspoken import ALARMS, Unspoken
 
 _RUNS, _MOST_WORDS = 3, 5  # number of runs of planted words in a window, and the words of a run
-_LEARNED_RUNS = 6  # in each of two texts of a window: an observer learns more from them than from more speech
+_LEARNED_RUNS, _WORDS_PER_RUN = 6, 5  # most runs, and words for each: better than twice the speech
 Text = list[tuple[str, Word | None]]  # words, and where they were said; None for planted ones
 
 
@@ -31,7 +31,7 @@ class PreparedWindow(NamedTuple):
     Args:
         encoded: states of the encoder.
         seconds: length of the audio.
-        texts: texts with planted words; the first of held-out speech is as it was said.
+        texts: two texts with planted words; the first is as it was said, unless it is learned.
     """
 
     encoded: Tensor
@@ -68,7 +68,7 @@ def learn_word_times(
     """
     listener = Listener(model, processor, language, observing=False)
     rng = random.Random(seed)
-    text = list(prepared(listener, windows, "windows", rng, runs=(_LEARNED_RUNS, _LEARNED_RUNS)))
+    text = list(prepared(listener, windows, "windows", rng, learned=True))
     second = list(prepared(listener, held_out, "held_out", rng))
     adapted, lesson = learn_observer(
         model, _batches(listener, text), _batches(listener, second), seed=seed, **learning
@@ -107,14 +107,14 @@ def prepared(
     name: str,
     rng: random.Random,
     encoded: Sequence[Tensor] | None = None,
-    runs: tuple[int, int] = (0, _RUNS),
+    learned: bool = False,
 ) -> Iterator[PreparedWindow]:
     """Yield windows with planted words and the states of the encoder; `encoded` saves computing these.
 
     Args:
         listener, windows, name, rng: see `learn_word_times`.
         encoded: states of the encoder. Default: None, computed.
-        runs: number of runs of planted words in each text.
+        learned: True to plant words into both texts, six runs at most. Default: False, three runs in the second.
 
     Raises:
         ValueError: fewer than two windows, no words, or words outside of their window; the message begins with `name`.
@@ -131,7 +131,8 @@ def prepared(
                 )
         others = [other.words for other in windows if other is not window]
         states = listener.encode(window.audio) if encoded is None else encoded[number]
-        first, second = (with_planted(window.words, others, rng, count) for count in runs)
+        runs = min(_LEARNED_RUNS, len(window.words) // _WORDS_PER_RUN) if learned else 0
+        first, second = (with_planted(window.words, others, rng, count) for count in (runs, max(runs, _RUNS)))
         yield PreparedWindow(states, seconds, (first, second))
 
 
