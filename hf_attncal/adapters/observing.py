@@ -374,11 +374,9 @@ def _rows(layers: Layers, batch: _Batch, observers: Observers) -> dict[HeadPlace
 
 def _of_heads(states: Tensor, projection: Any, heads: list[int], head_dim: int) -> Tensor:
     """Project states for some of the heads: (B, T, d_model) -> (B, heads, T, d_k)."""
-    weight, bias = (
-        p if p is None else p.unflatten(0, (-1, head_dim))[heads] for p in (projection.weight, projection.bias)
-    )
+    weight, bias = projection.weight.unflatten(0, (-1, head_dim))[heads], projection.bias
     projected = torch.matmul(states.unsqueeze(1), weight.mT)
-    return projected if bias is None else projected + bias.unsqueeze(1)
+    return projected if bias is None else projected + bias.unflatten(0, (-1, head_dim))[heads].unsqueeze(1)
 
 
 def _stacked(layers: Layers, batch: _Batch, observers: Observers) -> Tensor:

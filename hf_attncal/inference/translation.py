@@ -63,7 +63,8 @@ def translating(
             `checking.checker.Checker`. Default: None, no verdicts.
     """
 
-    if hasattr(source := getattr(aligner, "source", None), "generator"):
+    source: Any = getattr(aligner, "source", None)
+    if hasattr(source, "generator"):
         options["generate"] = source.generator(model)
 
     def answers(texts: Sequence[str]) -> list[Answer]:
