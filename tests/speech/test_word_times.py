@@ -52,8 +52,8 @@ def test_planted_words_are_less_probable(learned):
     for clean, text in (window.texts for window in windows):
         assert [pair for pair in text if pair[1] is not None] == clean
         assert 3 * 2 <= sum(said is None for _, said in text) <= 3 * 5
-    (long,) = (window._replace(words=window.words * 8) for window in spoken_tones(4, 1))
-    window, _ = prepared(listener, [long, long], "windows", random.Random(1), learned=True)
+    long = [window._replace(words=window.words * 8) for window in spoken_tones(4, 2)]
+    window, _ = prepared(listener, long, "windows", random.Random(1), learned=True)
     assert [6 * 2 <= sum(said is None for _, said in text) <= 6 * 5 for text in window.texts] == [True, True]
     evidence, planted = planted_evidence(listener, windows)
     probabilities = unspoken.probabilities(evidence)
