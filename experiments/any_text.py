@@ -3,7 +3,7 @@
     python experiments/any_text.py --data ROOT --encoder NAME capitals rwth-deen wpt-roen
     python experiments/any_text.py --data ROOT --encoder NAME unspaced tsinghua-zhen kftt-jaen
     python experiments/any_text.py --data ROOT --encoder NAME probabilities rwth-deen wpt-roen
-    python experiments/any_text.py --data ROOT --encoder NAME shards --pairs 20000 deen
+    python experiments/any_text.py --data ROOT --encoder NAME shards --pairs 200000 deen
 
 `capitals`: `align_quick(..., encoder=...)` of the test in upper case, beside the same in lower case.
 
@@ -12,19 +12,21 @@ if a piece with one of its characters is. "characters" are the links without an 
 
 `probabilities`: the expected calibration error of the scores of links, in ten bins with the same number of links.
 
-`shards`: `attncal align run ALIGNER --encoder` on lines of `tatoeba-deen`, in one run and as two parts, one after
-the other; and the memory of a run over a fifth of the lines.
+`shards`: `attncal align run ALIGNER --encoder` on short lines of `tatoeba-deen`, some of them twice, in one run and
+as two parts, the second one first; and the memory of a run over a tenth of the lines.
 
 Nothing was chosen on a test. `FOLDER/KIND_PAIR.json` is written anew.
 """
 
 import argparse
 import os
+import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle, islice, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +41,7 @@ from hf_attncal.layouts import DEFAULT_ENCODER, WEIGHTS
 from hf_attncal.metrics import records
 
 BINS, PARTS = 10, 2
+MOST_WORDS = 5  # in a line of shards
 
 
 def gold_tokens(tokens: Sequence[str], pieces: Sequence[str]) -> list[set[int]]:
@@ -98,42 +101,48 @@ def probabilities(text: Text, encoder: EncoderPrior) -> dict:
     return {"calibration_error": error, "links": len(scores), "bins": [list(map(float, values)) for values in bins]}
 
 
+def short_lines(files: Iterable[Path], number: int) -> list[tuple[str, ...]]:
+    """Return pairs of at most `MOST_WORDS` words a side in a random order, all of them again where they end."""
+    rows = [
+        row for row in rows_of_files(list(map(str, files))) if max(len(side.split()) for side in row) <= MOST_WORDS
+    ]
+    random.Random(0).shuffle(rows)
+    return list(islice(cycle(rows), number))
+
+
 def shards(args: argparse.Namespace, aligner: str) -> tuple[dict, dict[str, Path]]:
     """Compare the links of two parts with those of one run; return seconds, memory, and the files of the text."""
     files = {side: args.data / f"tatoeba-deen/train.{side}.gz" for side in ("de", "en")}
+    rows = short_lines(files.values(), args.pairs)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
 
-        def run(lines: int, output: str, *options: str) -> dict:
-            rows = [row for row, _ in zip(rows_of_files(list(map(str, files.values()))), range(lines), strict=False)]
-            if len(rows) < lines:
-                raise SystemExit(f"--pairs must be at most {len(rows)}, got {lines}.")
+        for lines in (args.pairs, args.pairs // 10):
             for place, side in enumerate(files):
-                (folder / f"{lines}.{side}").write_text("".join(f"{row[place]}\n" for row in rows), encoding="utf-8")
-            command = [
-                sys.executable,
-                "-m",
-                "hf_attncal",
-                "align",
-                "run",
-                aligner,
-                f"--source={folder / f'{lines}.de'}",
-            ]
-            command += [f"--target={folder / f'{lines}.en'}", f"--encoder={args.encoder}", "--threads=1", "--scores"]
-            process = subprocess.Popen([*command, f"--output={folder / output}", *options])
+                text = "".join(f"{row[place]}\n" for row in rows[:lines])
+                (folder / f"{lines}.{side}").write_text(text, encoding="utf-8")
+
+        def run(lines: int, output: str, *options: str) -> dict:
+            command = [sys.executable, "-m", "hf_attncal", "align", "run", aligner, *options]
+            command += [str(folder / f"{lines}.{side}") for side in files]
+            command += [f"--encoder={args.encoder}", "--threads=1", "--scores", f"--output={folder / output}"]
+            process = subprocess.Popen(command)
             _, status, used = os.wait4(process.pid, 0)
             if status:
                 raise SystemExit(f"{command} failed.")
             return {"cpu_seconds": used.ru_utime + used.ru_stime, "megabytes": used.ru_maxrss / 1024}
 
-        fifth = run(args.pairs // 5, "fifth")
-        parts = [run(args.pairs, "{}.links", f"--shard={n + 1}/{PARTS}") for n in reversed(range(PARTS))]
-        whole = run(args.pairs, "whole")
+        with ThreadPoolExecutor(1) as beside:
+            whole = beside.submit(run, args.pairs, "whole")
+            parts = [run(args.pairs, "{}.links", f"--shard={n + 1}/{PARTS}") for n in reversed(range(PARTS))]
+            tenth = run(args.pairs // 10, "tenth")
+            whole = whole.result()
         joined = b"".join(path.read_bytes() for path in sorted(folder.glob("*-of-*.links")))
         equal = joined == (folder / "whole").read_bytes()
-    growth = whole["megabytes"] / fifth["megabytes"] - 1
-    measured = {"pairs": args.pairs, "equal": equal, "whole": whole, "parts": parts, "fifth": fifth, "growth": growth}
-    return measured, files
+    growth = whole["megabytes"] / tenth["megabytes"] - 1
+    words = sum(len(side.split()) for row in rows[: args.pairs] for side in row) / 2 / args.pairs
+    measured = {"pairs": args.pairs, "words_a_side": words, "equal": equal, "growth": growth}
+    return measured | {"whole": whole, "parts": parts, "tenth": tenth}, files
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

