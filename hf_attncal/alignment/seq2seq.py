@@ -11,7 +11,7 @@ The best layer and heads differ between models; `select_attention` finds them on
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hf_attncal.adapters.observing import generate_observed, observing_layers
 from hf_attncal.inference.files import file_beside
-from hf_attncal.inference.generation import end_tokens, length_to_end
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.inference.reading import (
     Layers,
@@ -403,25 +401,6 @@ class Seq2SeqSource(WeightSource):
 
     def check_settings(self) -> None:
         self.settings.check(self.model)
-
-    def generator(self, model: Any) -> Callable[..., Tensor] | None:
-        """Return a `generate` that saves `weights` a pass over the new text; None if there is none."""
-        settings = self.settings or Seq2SeqAttention.default_of(self.model)
-        observes = model is self.model and settings.weights == "observer" and observing_layers(model)
-        return self._generate if observes else None
-
-    def _generate(self, **inputs: Any) -> Tensor:
-        """Generate, and keep the weights of the tokens by source and text."""
-        output, weights, _ = generate_observed(self.model, **inputs)
-        weights, ends = weights.cpu(), end_tokens(self.model.generation_config)
-        self.observed = {} if self.observed is None else self.observed
-        tokens = output.sequences[:, -weights.shape[1] :].tolist()
-        for ids, real, text, rows in zip(
-            inputs["input_ids"], inputs["attention_mask"].bool(), tokens, weights, strict=True
-        ):
-            text = text[: length_to_end(text, ends)]
-            self.observed[tuple(ids[real].tolist()), tuple(text)] = rows[: len(text), real.cpu()]
-        return output.sequences
 
     def weights(
         self, pairs: Sequence[Words], batch_size: int, batch_tokens: int

@@ -58,14 +58,10 @@ def translating(
         model, tokenizer, batch_size, options: see `translate_lines`.
         aligner: object with `align(pairs, batch_size=...)`, which returns an alignment with `pharaoh()` and
             `to_dict()` for each (source, translation), such as `alignment.aligner.WordAligner`. Default: None, no
-            links. The `source` of one that observes the model while it writes has `generator(model)`.
+            links.
         checker: object with `check(pairs)`, which returns a verdict on each (source, translation), such as
             `checking.checker.Checker`. Default: None, no verdicts.
     """
-
-    source: Any = getattr(aligner, "source", None)
-    if hasattr(source, "generator"):
-        options["generate"] = source.generator(model)
 
     def answers(texts: Sequence[str]) -> list[Answer]:
         translations = translate_lines(model, tokenizer, texts, batch_size=batch_size, **options)

@@ -397,7 +397,7 @@ def test_the_search_observes_what_a_pass_over_its_text_reads(beams, monkeypatch)
     base.generation_config.forced_eos_token_id = tokenizer.eos_token_id
     model = get_peft_model(base, AttentionCalibrationConfig(**OBSERVER)).get_base_model()
     aligner, options = WordAligner(model, tokenizer), {"num_beams": beams, "batch_size": 4, "max_new_tokens": 6}
-    texts = translate_texts(model, tokenizer, SOURCES, generate=aligner.source.generator(model), **options)
+    texts = translate_texts(model, tokenizer, SOURCES, generate=observing_generate(aligner.source, model), **options)
     assert texts == translate_texts(model, tokenizer, SOURCES, **options)
     texts[-1] = TARGETS[-1]  # which the search has not written
     written = {text for _, text in aligner.source.observed}
@@ -421,8 +421,8 @@ def test_the_search_observes_what_a_pass_over_its_text_reads(beams, monkeypatch)
     assert (sorted(read_pairs[: len(again)]), len(read_pairs)) == (again, len(again) + len(pairs))
     for index, weights in expected.items():
         assert_close(found[index], weights, 1e-10)
-    assert WordAligner(model, tokenizer, Seq2SeqAttention(0)).source.generator(model) is None
-    assert aligner.source.generator(base.model) is None
+    assert observing_generate(WordAligner(model, tokenizer, Seq2SeqAttention(0)).source, model) is None
+    assert observing_generate(aligner.source, base.model) is None
 
 
 def test_the_python_of_the_page(tmp_path, monkeypatch):
