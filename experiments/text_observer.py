@@ -21,7 +21,7 @@ import firefox_models
 import torch
 
 from hf_attncal import adapt
-from hf_attncal.adapters.observing import generate_observed
+from hf_attncal.adapters.observing import generate_observed, observing_generate
 from hf_attncal.alignment import WordAligner
 from hf_attncal.alignment.encoder_prior import EncoderPrior
 from hf_attncal.alignment.gold import score_aligner, tune_threshold
@@ -63,7 +63,8 @@ def costs(stock: Any, model: Any, tokenizer: Any, lines: Sequence[str]) -> dict:
         seconds["translating"].append(time.process_time() - start)
         aligner = WordAligner(model, tokenizer)
         start = time.process_time()
-        found_texts = translate_texts(model, tokenizer, ordered, generate=aligner.source.generator(model), **search)
+        generate = observing_generate(model, aligner.source.observed)
+        found_texts = translate_texts(model, tokenizer, ordered, generate=generate, **search)
         aligner.align(zip(ordered, found_texts, strict=True), batch_size=BATCH)
         seconds["linking"].append(time.process_time() - start)
         same &= found_texts == texts

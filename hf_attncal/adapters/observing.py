@@ -18,6 +18,7 @@ import torch
 from peft import PeftModel, get_peft_model
 from torch import Tensor, nn
 
+from hf_attncal.inference.generation import end_tokens, length_to_end
 from hf_attncal.models.losses import IGNORE_INDEX, shift_labels
 from hf_attncal.models.objective import guided_attention_loss, target_rows
 from hf_attncal.models.observing import HeadObserver
@@ -257,6 +258,32 @@ def generate_observed(model: Any, **inputs: Any) -> tuple[Any, Tensor, Tensor | 
     weights = _stacked(layers, batch, observers).mean(dim=0)
     weights = target_rows(weights, batch.labels, settings.guided_shift)
     return (output, weights[..., 1:], weights[..., 0]) if settings.leaky else (output, weights, None)
+
+
+def observing_generate(model: Any, store: dict[tuple[tuple[int, ...], tuple[int, ...]], Tensor]) -> Any:
+    """Return a `generate` that keeps the observer's weights, which saves a pass over the new text.
+
+    Args:
+        model: encoder-decoder.
+        store: takes the weights of each text, (T, S), by the tokens of the source and of the text.
+
+    Returns:
+        The function, which returns the generated sequences; None without an active observer.
+    """
+    if not observing_layers(model):
+        return None
+
+    def generate(**inputs: Any) -> Tensor:
+        output, weights, _ = generate_observed(model, **inputs)
+        weights, ends = weights.cpu(), end_tokens(model.generation_config)
+        tokens = output.sequences[:, -weights.shape[1] :].tolist()
+        masks = inputs["attention_mask"].bool()
+        for ids, real, text, rows in zip(inputs["input_ids"], masks, tokens, weights, strict=True):
+            text = text[: length_to_end(text, ends)]
+            store[tuple(ids[real].tolist()), tuple(text)] = rows[: len(text), real.cpu()]
+        return output.sequences
+
+    return generate
 
 
 def nearest_head(model: nn.Module, batches: Inputs) -> tuple[HeadPlace, float]:

@@ -5,15 +5,13 @@ for each beam that was alive at that step. The attention of a returned sequence 
 descends from.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from hf_attncal.adapters.observing import generate_observed, observing_layers
 from hf_attncal.data.pharaoh import Link
 from hf_attncal.data.words import WordTokens, text_and_word_ids, tokenize_words
 from hf_attncal.inference.generation import end_tokens, length_to_end
@@ -22,8 +20,7 @@ from hf_attncal.inference.word_attention import word_attention
 from hf_attncal.models.functional import token_rows
 
 from .links import argmax_links, links_above
-from .seq2seq import Seq2SeqAttention, Seq2SeqSource
-from .sources import WeightSource
+from .seq2seq import Seq2SeqAttention
 
 
 @dataclass(frozen=True)
@@ -207,35 +204,3 @@ def _with_words(
     weights = word_attention(alignment.attention, source, target)
     links = argmax_links(weights) if threshold is None else links_above(weights.T, threshold)
     return replace(alignment, text=text, weights=weights, links=links)
-
-
-def observing_generate(source: WeightSource, model) -> Callable[..., Tensor] | None:
-    """Return a `generate` that saves a source of weights its pass over the new text, by an observer of the model.
-
-    The weights are kept until the next call of `source.weights`.
-
-    Args:
-        source: source of an aligner.
-        model: model that translates.
-
-    Returns:
-        None if the source does not read an observer of this model.
-    """
-    if not isinstance(source, Seq2SeqSource) or source.model is not model or not observing_layers(model):
-        return None
-    settings = source.settings or Seq2SeqAttention.default_of(model)
-    if settings.weights != "observer":
-        return None
-
-    def generate(**inputs: Any) -> Tensor:
-        output, weights, _ = generate_observed(model, **inputs)
-        weights, ends = weights.cpu(), end_tokens(model.generation_config)
-        source.observed = {} if source.observed is None else source.observed
-        tokens = output.sequences[:, -weights.shape[1] :].tolist()
-        masks = inputs["attention_mask"].bool()
-        for ids, real, text, rows in zip(inputs["input_ids"], masks, tokens, weights, strict=True):
-            text = text[: length_to_end(text, ends)]
-            source.observed[tuple(ids[real].tolist()), tuple(text)] = rows[: len(text), real.cpu()]
-        return output.sequences
-
-    return generate

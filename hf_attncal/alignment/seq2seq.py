@@ -360,9 +360,9 @@ class Seq2SeqSource(WeightSource):
     symmetrization = "forward"
     has_null = False
     accepts_encoder = True
-    observed: _Observed | None = None  # weights of generated texts that are not aligned yet
 
     def __init__(self, model, tokenizer, settings: Seq2SeqAttention | None = None):
+        self.observed: _Observed = {}  # weights of texts that a search has observed, until they are aligned
         if not has_uam(model.config):  # an alignment module needs no attention
             check_attends(model.config)
         if settings is not None and settings.beside is not None and hasattr(model, "exported_layers"):
@@ -402,13 +402,18 @@ class Seq2SeqSource(WeightSource):
     def check_settings(self) -> None:
         self.settings.check(self.model)
 
+    def reads_observer_of(self, model: Any) -> bool:
+        settings = self.settings or Seq2SeqAttention.default_of(self.model)
+        return model is self.model and settings.weights == "observer"
+
     def weights(
         self, pairs: Sequence[Words], batch_size: int, batch_tokens: int
     ) -> Iterator[tuple[list[int], Weights]]:
         """Yield single pairs; only `batch_size` limits the batches of the model."""
         sources, targets = ([" ".join(pair[side]) for pair in pairs] for side in (0, 1))
         cells = None if self.prior is None else self.prior.cells(pairs)
-        observed, self.observed = self.observed, None
+        observed = self.observed.copy()
+        self.observed.clear()  # the search goes on with this dictionary
         settings = self.settings or Seq2SeqAttention.default_of(self.model)
         reading = settings, batch_size, observed
         for index, forward in _of_pairs(self.model, self.tokenizer, sources, targets, *reading):

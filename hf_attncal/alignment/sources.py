@@ -90,6 +90,10 @@ class WeightSource(ABC):
     def threshold(self) -> float | None:
         """Return the default minimum score of a link; None to take the best word."""
 
+    def reads_observer_of(self, model) -> bool:
+        """Return True if the weights come from an observer of this model, which can also observe a search."""
+        return False
+
     @classmethod
     def saved_settings(cls, name: str | Path, revision: str | None = None) -> Any | None:
         """Load the settings saved with a checkpoint, in a folder or on the Hub; None if there are none.

@@ -102,7 +102,6 @@ def translate(
     loaded = load_model(name, running, beams)
     folder = None if loaded is model else getattr(loaded[0], "of_model", name)  # folder with its alignment.json
     from hf_attncal.alignment.aligner_opening import aligner_beside
-    from hf_attncal.alignment.generated import observing_generate
     from hf_attncal.checking.checker import open_checker
     from hf_attncal.data.languages import trial_source
     from hf_attncal.inference.answers import Form, answer_text, try_answers
@@ -111,11 +110,16 @@ def translate(
     others = replace(running, revision=None, languages=None)
     reading: dict[str, Any] = {"batch_size": running.batch_size or _BATCH, "too_long": too_long}
     linking = aligner_beside(aligner, others, folder, loaded, format == "text") if aligned else None
+    generate = None
+    if linking is not None and linking.source.reads_observer_of(loaded[0]):
+        from hf_attncal.adapters.observing import observing_generate
+
+        generate = observing_generate(loaded[0], linking.source.observed)
     work = translating(
         loaded[0],
         loaded[1],
         aligner=linking,
-        generate=None if linking is None else observing_generate(linking.source, loaded[0]),
+        generate=generate,
         checker=None if check is None else open_checker(check, others),
         num_beams=beams,
         scores=scores or format == "json",

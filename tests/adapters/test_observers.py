@@ -40,7 +40,13 @@ from transformers import (
 )
 
 from hf_attncal.adapters import AttentionCalibrationConfig, adapter_layers, export_calibrated, observing
-from hf_attncal.adapters.observing import HeadPlace, generate_observed, learn_observer, nearest_head
+from hf_attncal.adapters.observing import (
+    HeadPlace,
+    generate_observed,
+    learn_observer,
+    nearest_head,
+    observing_generate,
+)
 from hf_attncal.alignment import WordAligner, seq2seq
 from hf_attncal.alignment.seq2seq import Seq2SeqAttention, seq2seq_weights
 from hf_attncal.inference.reading import observer_of, read, readings_of_pairs, token_pairs
@@ -397,7 +403,9 @@ def test_the_search_observes_what_a_pass_over_its_text_reads(beams, monkeypatch)
     base.generation_config.forced_eos_token_id = tokenizer.eos_token_id
     model = get_peft_model(base, AttentionCalibrationConfig(**OBSERVER)).get_base_model()
     aligner, options = WordAligner(model, tokenizer), {"num_beams": beams, "batch_size": 4, "max_new_tokens": 6}
-    texts = translate_texts(model, tokenizer, SOURCES, generate=observing_generate(aligner.source, model), **options)
+    texts = translate_texts(
+        model, tokenizer, SOURCES, generate=observing_generate(model, aligner.source.observed), **options
+    )
     assert texts == translate_texts(model, tokenizer, SOURCES, **options)
     texts[-1] = TARGETS[-1]  # which the search has not written
     written = {text for _, text in aligner.source.observed}
@@ -421,8 +429,11 @@ def test_the_search_observes_what_a_pass_over_its_text_reads(beams, monkeypatch)
     assert (sorted(read_pairs[: len(again)]), len(read_pairs)) == (again, len(again) + len(pairs))
     for index, weights in expected.items():
         assert_close(found[index], weights, 1e-10)
-    assert observing_generate(WordAligner(model, tokenizer, Seq2SeqAttention(0)).source, model) is None
-    assert observing_generate(aligner.source, base.model) is None
+    assert not aligner.source.observed
+    assert aligner.source.reads_observer_of(model)
+    assert not WordAligner(model, tokenizer, Seq2SeqAttention(0)).source.reads_observer_of(model)
+    assert not aligner.source.reads_observer_of(base.model)
+    assert observing_generate(base.model.encoder, {}) is None
 
 
 def test_the_python_of_the_page(tmp_path, monkeypatch):

@@ -25,7 +25,7 @@ def learned():
     windows = spoken_tones(1, 24)
     features = processor.feature_extractor(windows[0].audio, sampling_rate=RATE, return_tensors="pt").input_features
     before = model.generate(features)
-    options = {"places": [HeadPlace(layer=0, head=1, shift=True)], "epochs": 25, "learning_rate": 1e-2}
+    options = {"places": [HeadPlace(layer=0, head=1, shift=True)], "epochs": 25, "learning_rate": 1e-2, "seed": 2}
     adapted, unspoken, lesson = learn_word_times(model, processor, windows, spoken_tones(2, 6), **options)
     assert torch.equal(adapted.get_base_model().generate(features), before)
     return adapted, processor, unspoken, lesson
