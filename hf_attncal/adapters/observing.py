@@ -1,41 +1,24 @@
-"""Teach an observer word links: record the states of a frozen model once, find heads, and learn their change.
+"""Read an observer: the states that a model computes, the weights of heads over them, and a search."""
 
-The model runs once over the text. Everything after that works on its recorded states: seconds for some thousand
-sentence pairs or ten minutes of speech.
-"""
-
-import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from itertools import islice
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
-from peft import PeftModel, get_peft_model
 from torch import Tensor, nn
 
 from hf_attncal.inference.generation import end_tokens, length_to_end
-from hf_attncal.models.losses import IGNORE_INDEX, shift_labels
-from hf_attncal.models.objective import guided_attention_loss, target_rows
+from hf_attncal.models.losses import IGNORE_INDEX
+from hf_attncal.models.objective import target_rows
 from hf_attncal.models.observing import HeadObserver
 
-from .checkpoints import peft_uses_old_names
-from .configuration import AttentionCalibrationConfig
 from .layers import AdapterLayer, active_settings, adapter_layers
-from .tuner import check_adaptable
 
-_RANK = 64  # or d_k if that is less
-_CANDIDATES = 12  # heads nearest to the links, which are tried at both steps
-_TRIAL_STEPS, _TRIAL_RATE = 200, 2e-3
-_GOOD, _FEW_STEPS = 0.9, 400  # agreement of a head that learns little, and its steps
-_GOOD_PART = 2  # such a head learns from every second batch
-_MOST_STEPS = 3000
-_NULL_SHARE = 0.01  # weight of NULL before it learns
-_NOISE = 2.0  # standard errors by which other heads must be better than the nearest one
+Observers = dict[int, HeadObserver]  # by layer
+Layers = Mapping[int, AdapterLayer]
+# Weights of texts, (T, S), by the tokens of the source and of the text.
+ObservedTexts = dict[tuple[tuple[int, ...], tuple[int, ...]], Tensor]
 
 
 class HeadPlace(NamedTuple):
@@ -50,38 +33,7 @@ class HeadPlace(NamedTuple):
         return f"layer {self.layer}, head {self.head} (counted from 0), at the step that {step} a token"
 
 
-Places = tuple[HeadPlace, ...]
-Observers = dict[int, HeadObserver]  # by layer
-Layers = Mapping[int, AdapterLayer]
-Inputs = Iterable[Mapping[str, Tensor]]  # batches of a model, with links
-
-
-@dataclass(frozen=True)
-class Lesson:
-    """Heads that an observer stands beside, and its agreement with held-out links.
-
-    Args:
-        places: heads and steps.
-        agreement: share of the linked target tokens whose best source token is linked, after learning.
-        before: the same share before learning.
-        steps: number of steps of the optimiser.
-        seconds: CPU seconds of recording and learning.
-    """
-
-    places: Places
-    agreement: float
-    before: float
-    steps: int
-    seconds: float
-
-    def __str__(self) -> str:
-        return (
-            f"Observer of {'; '.join(map(str, self.places))}: right for {self.agreement:.1%} of the linked tokens of "
-            f"held-out text, {self.before:.1%} before learning."
-        )
-
-
-class _Batch(NamedTuple):
+class RecordedBatch(NamedTuple):
     """Recorded states of one batch.
 
     Args:
@@ -99,116 +51,8 @@ class _Batch(NamedTuple):
     labels: Tensor
 
 
-class _AllRecorded(Exception):
-    pass
-
-
-class _Recorded(Sequence[_Batch]):
-    """Batches in files that are mapped into memory.
-
-    Raises:
-        ValueError: no batch, or none with links.
-    """
-
-    def __init__(self, model: nn.Module, batches: Inputs, folder: Path, layers: Layers):
-        attentions = {number: layer.get_base_layer() for number, layer in layers.items()}
-        self.folder, self.size, linked = folder, 0, False
-        folder.mkdir()
-        for batch in _states(model, batches, attentions):
-            torch.save(batch._asdict(), folder / str(self.size))
-            self.size, linked = self.size + 1, linked or bool(batch.links.any())
-        if not linked:
-            raise ValueError("`links` must link at least one token of the text, got none. Check the links.")
-
-    def __len__(self) -> int:
-        return self.size
-
-    def __getitem__(self, index: Any) -> Any:
-        if not 0 <= index < self.size:
-            raise IndexError(index)
-        return _Batch(**torch.load(self.folder / str(index), mmap=True))
-
-
-def learn_observer(
-    model: nn.Module,
-    batches: Inputs,
-    held_out: Inputs,
-    *,
-    places: Sequence[HeadPlace] | None = None,
-    epochs: int | None = None,
-    learning_rate: float | None = None,
-    adapter_name: str = "default",
-    seed: int = 0,
-) -> tuple[PeftModel, Lesson]:
-    """Add an observer to a model and teach it links, without a change of the model.
-
-    Copies of the heads that are nearest to the links are taught a little, at both steps. Sets grow from the best head
-    on held-out text, before or after this learning, while another improves the mean by more than noise. A set is
-    kept if it is better than the best head by more than noise.
-
-    Args:
-        model: encoder-decoder of transformers or of this package, on the device to use, or one with observers.
-        batches: batches with the inputs of the model, `labels` (B, T), and `links` (B, T, S): 1 where target token t
-            is linked to source token s. A token without links teaches NULL.
-        held_out: batches like these of other text.
-        places: heads and steps to choose from; a single one is taken. Default: `None`, those nearest to the links.
-        epochs: number of passes over the recorded states, of at most 3,000 steps in all. Default: `None`, 15, or
-            400 steps on every second batch if a head is right for 90 % of the tokens, which would learn errors of the
-            links.
-        learning_rate: learning rate of Adam, falling linearly to 0. Default: `None`, 2e-3, or 5e-4 for such heads.
-        adapter_name: name of the adapter.
-        seed: seed of the initial weights and of the order of batches.
-
-    Returns:
-        The model with the observer as its active adapter, and what it learned.
-
-    Raises:
-        ValueError: a model that cannot be observed, or text without links.
-    """
-    start = time.process_time()
-    layers = {n: AdapterLayer(attention) for n, (_, attention) in check_adaptable(model, observe=True).items()}
-    with TemporaryDirectory(prefix="attncal-observer-") as folder, torch.random.fork_rng(), torch.no_grad():
-        torch.manual_seed(seed)
-        layers = layers if places is None else {place.layer: layers[place.layer] for place in places}
-        unread = _Recorded(model, held_out, Path(folder) / "held_out", layers)
-        ranked = rank_heads(layers, unread)
-        is_good = max(ranked.values()) > _GOOD
-        part = islice(batches, None, None, _GOOD_PART if is_good and epochs is None else 1)
-        text = _Recorded(model, part, Path(folder) / "text", layers)
-        rate = learning_rate or (5e-4 if is_good else _TRIAL_RATE)
-        if places is None:
-            nearest = list(ranked)[:_CANDIDATES]
-            places = [place._replace(shift=place.shift ^ other) for place in nearest for other in (False, True)]
-        heads = tuple(places) if len(places) == 1 else _best_set(layers, tuple(places), text, unread, rate)
-        steps = min((epochs or 15) * len(text), _FEW_STEPS if is_good and epochs is None else _MOST_STEPS)
-        first, observers = heads[0], _taught(layers, heads, text, steps, rate)
-        both = observers, _fresh(layers, heads, null=False)
-        after, before = (
-            float(torch.cat([_hits(b, _stacked(layers, b, of).sum(dim=0)) for b in unread]).double().mean())
-            for of in both
-        )
-        lesson = Lesson(heads, after, before, steps, time.process_time() - start)
-    config = AttentionCalibrationConfig(
-        observe=True,
-        calibration=None,
-        guided=True,
-        leaky=True,
-        guided_layer=first.layer,
-        guided_head=first.head,
-        guided_shift=first.shift if len(heads) == 1 else False,
-        guided_rank=observers[first.layer].rank,
-        observed_heads=None if len(heads) == 1 else [list(head) for head in heads],
-    )
-    with peft_uses_old_names():
-        if isinstance(model, PeftModel):
-            model.add_adapter(adapter_name, config)
-            model.set_adapter(adapter_name)
-        else:
-            model = get_peft_model(model, config, adapter_name=adapter_name)
-    for layer in adapter_layers(model):
-        if layer.observer is not None:
-            layer.observer.load_state_dict(observers[layer.layer_idx].state_dict())
-    return model.eval(), lesson
+class AllRecorded(Exception):
+    """Signal that every attention has got its states, which ends a pass."""
 
 
 def observing_layers(model: nn.Module) -> dict[int, AdapterLayer]:
@@ -238,7 +82,7 @@ def generate_observed(model: Any, **inputs: Any) -> tuple[Any, Tensor, Tensor | 
     pad, mask, ids = base.generation_config.pad_token_id, inputs.get("attention_mask"), inputs.get("input_ids")
     if mask is None and ids is not None and (ids == pad).any():
         raise ValueError("`attention_mask` must be given for padded sources. Pass all that the tokenizer returns.")
-    with _recorded({number: layer.get_base_layer() for number, layer in layers.items()}) as (states, encoded):
+    with recorded_states({number: layer.get_base_layer() for number, layer in layers.items()}) as (states, encoded):
         output = base.generate(**inputs | {"return_dict_in_generate": True})
     beams = output.get("beam_indices")
     # A search can go on after the texts that it returns have ended.
@@ -252,20 +96,20 @@ def generate_observed(model: Any, **inputs: Any) -> tuple[Any, Tensor, Tensor | 
     source = encoded[0][:: len(encoded[0]) // len(tokens)]
     if mask is not None:
         mask = mask.repeat_interleave(len(tokens) // len(mask), dim=0)
-    real, labels = _real(mask, source), tokens.masked_fill(ends, IGNORE_INDEX)
-    batch = _Batch(decoder, source, real, tokens, labels)
-    observers = {number: layer.observer for number, layer in layers.items() if layer.observer is not None}
-    weights = _stacked(layers, batch, observers).mean(dim=0)
+    real, labels = real_tokens(mask, source), tokens.masked_fill(ends, IGNORE_INDEX)
+    batch = RecordedBatch(decoder, source, real, tokens, labels)
+    observers = {number: layer.observer for number, layer in layers.items()}
+    weights = stacked_rows(layers, batch, observers).mean(dim=0)
     weights = target_rows(weights, batch.labels, settings.guided_shift)
     return (output, weights[..., 1:], weights[..., 0]) if settings.leaky else (output, weights, None)
 
 
-def observing_generate(model: Any, store: dict[tuple[tuple[int, ...], tuple[int, ...]], Tensor]) -> Any:
+def observing_generate(model: Any, store: ObservedTexts) -> Callable[..., Tensor] | None:
     """Return a `generate` that keeps the observer's weights, which saves a pass over the new text.
 
     Args:
         model: encoder-decoder.
-        store: takes the weights of each text, (T, S), by the tokens of the source and of the text.
+        store: dictionary for the weights of each text.
 
     Returns:
         The function, which returns the generated sequences; None without an active observer.
@@ -286,66 +130,15 @@ def observing_generate(model: Any, store: dict[tuple[tuple[int, ...], tuple[int,
     return generate
 
 
-def nearest_head(model: nn.Module, batches: Inputs) -> tuple[HeadPlace, float]:
-    """Find the head whose attention agrees most with the links, which has the least to learn.
-
-    Args:
-        model, batches: see `learn_observer`.
-
-    Returns:
-        Its place, and the share of linked target tokens whose best source token is linked.
-
-    Raises:
-        ValueError: see `learn_observer`.
-    """
-    layers = {n: AdapterLayer(attention) for n, (_, attention) in check_adaptable(model, observe=True).items()}
-    with TemporaryDirectory(prefix="attncal-observer-") as folder, torch.no_grad():
-        text = _Recorded(model, batches, Path(folder) / "text", layers)
-        return next(iter(rank_heads(layers, text).items()))
-
-
-def rank_heads(layers: Layers, text: Sequence[_Batch]) -> dict[HeadPlace, float]:
-    """Return the agreement of all heads with the links, each at its better step, in descending order."""
-    every = [HeadPlace(number, head, False) for number, layer in layers.items() for head in range(layer.num_heads)]
-    observers, hits = _fresh(layers, every, null=False), defaultdict(list)
-    for batch in text:
-        for place, steps in _rows(layers, batch, observers).items():
-            for shift in (False, True):
-                hits[place._replace(shift=shift)].append(_hits(batch, target_rows(steps, batch.labels, shift)))
-    shares = {place: float(torch.cat(of_place).double().mean()) for place, of_place in hits.items()}
-    better = (max((False, True), key=lambda shift: shares[place._replace(shift=shift)]) for place in every)
-    best = [place._replace(shift=shift) for place, shift in zip(every, better, strict=True)]
-    return {place: shares[place] for place in sorted(best, key=lambda place: -shares[place])}
-
-
-def _states(model: Any, batches: Inputs, attentions: Mapping[int, nn.Module]) -> Iterator[_Batch]:
-    """Run the model on each batch, up to the last of the attentions, and yield the states that they get."""
-    training = model.training
-    model.eval()
-    try:
-        for batch in batches:
-            inputs: dict[str, Any] = {
-                name: value.to(model.device) if torch.is_tensor(value) else value for name, value in batch.items()
-            }
-            labels, links = inputs.pop("labels"), inputs.pop("links").bool()
-            inputs.setdefault("decoder_input_ids", shift_labels(model, labels))
-            with _recorded(attentions, last=True) as (states, encoded), suppress(_AllRecorded):
-                model.base_model(**inputs, use_cache=False)
-            decoder = {number: steps[-1] for number, steps in states.items()}
-            yield _Batch(decoder, encoded[0], _real(inputs.get("attention_mask"), encoded[0]), links, labels)
-    finally:
-        model.train(training)
-
-
 @contextmanager
-def _recorded(
+def recorded_states(
     attentions: Mapping[int, nn.Module], *, last: bool = False
 ) -> Iterator[tuple[dict[int, list[Tensor]], list[Tensor]]]:
     """Record the decoder states that each attention gets at each step, and the states of the encoder.
 
     Args:
         attentions: attentions by layer.
-        last: True to raise `_AllRecorded` in place of the last attention.
+        last: True to raise `AllRecorded` in place of the last attention.
     """
     states: dict[int, list[Tensor]] = defaultdict(list)
     encoded: list[Tensor] = []
@@ -355,7 +148,7 @@ def _recorded(
             states[number].append(args[0] if args else kwargs["hidden_states"])
             encoded[:] = [kwargs["key_value_states" if "key_value_states" in kwargs else "encoder_hidden_states"]]
             if last and number == max(attentions):
-                raise _AllRecorded
+                raise AllRecorded
 
         return hook
 
@@ -367,26 +160,13 @@ def _recorded(
             hook.remove()
 
 
-def _real(mask: Any, encoded: Tensor) -> Tensor | None:
+def real_tokens(mask: Any, encoded: Tensor) -> Tensor | None:
     """Return True for real source tokens, (B, 1, 1, S); None if all are."""
     is_padded = mask is not None and mask.shape[1] == encoded.shape[1] and not mask.all()
     return mask[:, None, None].bool() if is_padded else None
 
 
-def _fresh(layers: Layers, places: Iterable[HeadPlace], null: bool) -> Observers:
-    """Return observers that attend as the heads do, by layer."""
-    observers = {}
-    for number in sorted({place.layer for place in places}):
-        layer, weight = layers[number], layers[number].q_proj.weight
-        heads = [(place.head, place.shift) for place in places if place.layer == number]
-        sizes = layer.embed_dim, layer.head_dim, min(_RANK, layer.head_dim)
-        observers[number] = HeadObserver(*sizes, null, heads)
-        observers[number].init_parameters()
-        observers[number].to(weight.device, torch.float32)
-    return observers
-
-
-def _rows(layers: Layers, batch: _Batch, observers: Observers) -> dict[HeadPlace, Tensor]:
+def head_rows(layers: Layers, batch: RecordedBatch, observers: Observers) -> dict[HeadPlace, Tensor]:
     """Return each head's weights for the target tokens, (B, T, S), with a NULL (B, T, 1 + S)."""
     rows = {}
     for number, observer in observers.items():
@@ -406,75 +186,6 @@ def _of_heads(states: Tensor, projection: Any, heads: list[int], head_dim: int) 
     return projected if bias is None else projected + bias.unflatten(0, (-1, head_dim))[heads].unsqueeze(1)
 
 
-def _stacked(layers: Layers, batch: _Batch, observers: Observers) -> Tensor:
-    return torch.stack(list(_rows(layers, batch, observers).values()))
-
-
-def _hits(batch: _Batch, rows: Tensor) -> Tensor:
-    """Return for each linked target token whether its best source token is linked, (..., linked tokens)."""
-    linked = batch.links.any(dim=-1) & (batch.labels != IGNORE_INDEX)
-    links, best = batch.links[linked], rows[..., linked, -batch.links.shape[-1] :].argmax(dim=-1)
-    return links[torch.arange(len(links)), best]
-
-
-def _best_set(layers: Layers, places: Places, text: Sequence[_Batch], unread: Sequence[_Batch], rate: float) -> Places:
-    """Return the best set of places by its mean after some learning: one place, or a set grown around good ones."""
-    fresh = _fresh(layers, places, null=False)
-    nearest = list(_grown((), places, unread, [_rows(layers, batch, fresh) for batch in unread]))[-1]
-    taught = _taught(layers, places, text, _TRIAL_STEPS, max(rate, _TRIAL_RATE), together=False)
-    rows = [_rows(layers, batch, taught) for batch in unread]
-    around, anew = (list(_grown(chosen, places, unread, rows).items()) for chosen in (nearest, ()))
-    return _chosen(dict([anew[0], around[-1], anew[-1]]))
-
-
-def _grown(
-    chosen: Places, places: Places, text: Sequence[_Batch], rows: Sequence[Mapping[HeadPlace, Tensor]]
-) -> dict[Places, Tensor]:
-    """Add places while they improve the mean of the weights, `rows`, by more than noise; return each set's hits."""
-    grown: dict[Places, Tensor] = {}
-    stacked = [torch.stack([of[place] for place in places]) for of in rows]
-    while True:
-        totals = [every[[places.index(place) for place in chosen]].sum(dim=0) for every in stacked]
-        hits = torch.cat([_hits(b, t + every) for b, t, every in zip(text, totals, stacked, strict=True)], dim=-1)
-        sets = {(*chosen, place): row for place, row in zip(places, hits, strict=True) if place not in chosen}
-        if chosen:
-            grown[chosen] = torch.cat([_hits(b, total) for b, total in zip(text, totals, strict=True)])
-            sets = {chosen: grown[chosen]} | sets
-        best = _chosen(sets)
-        if best == chosen:
-            return grown
-        chosen = best
-
-
-def _chosen(hits: Mapping[Places, Tensor]) -> Places:
-    """Return the set with the most hits; the first one unless another is better by more than noise."""
-    first, best = next(iter(hits)), max(hits, key=lambda places: int(hits[places].sum()))
-    differences = hits[best].double() - hits[first].double()
-    return best if differences.sum() > _NOISE * differences.square().sum().sqrt() else first
-
-
-@torch.enable_grad()
-def _taught(
-    layers: Layers, places: Places, text: Sequence[_Batch], steps: int, rate: float, together: bool = True
-) -> Observers:
-    """Return observers that learned the links of the text: the mean of the heads, or each head by itself."""
-    observers: Any = _fresh(layers, places, null=True)
-    with torch.no_grad():  # NULL begins with little weight, whatever the scale of the scores
-        for (number, head, shift), rows in _rows(layers, text[0], observers).items():
-            bias = observers[number].null_bias[observers[number].heads.index((head, shift))]
-            bias += torch.logit(torch.tensor(_NULL_SHARE)) - torch.logit(rows[..., 0], eps=1e-6).mean()
-    optimizer = torch.optim.Adam([p for o in observers.values() for p in o.parameters()], lr=rate)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)
-    order = torch.cat([torch.randperm(len(text)) for _ in range(-(-steps // len(text)))])
-    for number in order[:steps].tolist():
-        batch = text[number]
-        rows = _stacked(layers, batch, observers)
-        rows = rows.mean(dim=0) if together else rows
-        loss = guided_attention_loss(rows[..., 1:], rows[..., 0], batch.links, batch.labels, False)
-        optimizer.zero_grad()
-        (loss / (batch.labels != IGNORE_INDEX).sum()).backward()
-        optimizer.step()
-        schedule.step()
-    for observer in observers.values():
-        observer.requires_grad_(False)
-    return observers
+def stacked_rows(layers: Layers, batch: RecordedBatch, observers: Observers) -> Tensor:
+    """Return the weights of `head_rows` as one tensor, (heads, B, T, S)."""
+    return torch.stack(list(head_rows(layers, batch, observers).values()))

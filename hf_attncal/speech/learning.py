@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 
-from hf_attncal.adapters.observing import Lesson, learn_observer
+from hf_attncal.adapters.observer_learning import Lesson, learn_observer
 from hf_attncal.models.losses import IGNORE_INDEX
 
 from .observed import Listener

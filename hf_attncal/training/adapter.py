@@ -23,7 +23,7 @@ from hf_attncal.adapters.configuration import AttentionCalibrationConfig
 from hf_attncal.adapters.export import export_calibrated
 from hf_attncal.adapters.layers import cross_attentions, observable_attentions
 from hf_attncal.adapters.null_mass import set_null_mass
-from hf_attncal.adapters.observing import nearest_head
+from hf_attncal.adapters.observer_learning import nearest_head
 from hf_attncal.data.collators import LinkCollator
 from hf_attncal.data.languages import target_code
 from hf_attncal.families import FAMILIES, backbones, stock_type

@@ -7,7 +7,7 @@ from typing import Any
 from datasets import Dataset
 from transformers import AutoModelForSeq2SeqLM, DataCollatorForSeq2Seq
 
-from hf_attncal.adapters.observing import learn_observer
+from hf_attncal.adapters.observer_learning import learn_observer
 from hf_attncal.data.collators import LinkCollator
 from hf_attncal.data.languages import set_languages
 

@@ -39,14 +39,9 @@ from transformers import (
     WhisperForConditionalGeneration,
 )
 
-from hf_attncal.adapters import AttentionCalibrationConfig, adapter_layers, export_calibrated, observing
-from hf_attncal.adapters.observing import (
-    HeadPlace,
-    generate_observed,
-    learn_observer,
-    nearest_head,
-    observing_generate,
-)
+from hf_attncal.adapters import AttentionCalibrationConfig, adapter_layers, export_calibrated, observer_learning
+from hf_attncal.adapters.observer_learning import learn_observer, nearest_head
+from hf_attncal.adapters.observing import HeadPlace, generate_observed, observing_generate
 from hf_attncal.alignment import WordAligner, seq2seq
 from hf_attncal.alignment.seq2seq import Seq2SeqAttention, seq2seq_weights
 from hf_attncal.inference.reading import observer_of, read, readings_of_pairs, token_pairs
@@ -233,11 +228,11 @@ def test_learned_from_states_without_a_change_of_the_model(tmp_path):
 def test_places_that_differ_by_noise_are_the_nearest(marian, monkeypatch):
     text, other = copied_batches(1, 2), copied_batches(2, 2)
     place, share = nearest_head(load_base(marian).float(), other)
-    monkeypatch.setattr(observing, "_TRIAL_RATE", 1e-9)
+    monkeypatch.setattr(observer_learning, "_TRIAL_RATE", 1e-9)
     _, lesson = learn_observer(load_base(marian).float(), text, other, epochs=1, learning_rate=1e-9)
     assert (lesson.places, lesson.before) == ((place,), share)
     for good, batches in ((1.0, 5), (-1.0, 3)):  # a good head learns from every second batch
-        monkeypatch.setattr(observing, "_GOOD", good)
+        monkeypatch.setattr(observer_learning, "_GOOD", good)
         _, lesson = learn_observer(load_base(marian).float(), copied_batches(1, 5), other, places=[place])
         assert lesson.steps == 15 * batches
 

@@ -13,7 +13,7 @@ from runs import write_corpus
 from transformers import AutoTokenizer, DataCollatorForSeq2Seq
 
 from hf_attncal import WordAligner, adapt, translate
-from hf_attncal.adapters.observing import nearest_head
+from hf_attncal.adapters.observer_learning import nearest_head
 from hf_attncal.alignment import Seq2SeqAttention
 from hf_attncal.alignment.counting import guided_head_on_gold, with_counted_links
 from hf_attncal.alignment.gold import score_aligner, tune_threshold
