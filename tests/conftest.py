@@ -17,7 +17,6 @@ os.environ["PYTHONDONTWRITEBYTECODE"] = ""  # processes share their bytecode, al
 
 import pytest
 import torch
-from cpu_costs import pytest_runtest_call, pytest_sessionfinish, pytest_terminal_summary  # noqa: F401, hooks
 from helpers import FAMILIES, tiny_batch
 from hypothesis import settings
 from warm import warm_python

@@ -9,7 +9,6 @@ from hf_attncal import (
     DiscreteTransformerForCausalLM,
     DiscreteTransformerForConditionalGeneration,
 )
-from hf_attncal.models.discrete_layers import DiscreteAttention
 
 PAD, EOS = TINY["pad_token_id"], TINY["eos_token_id"]
 MODELS = {"seq2seq": DiscreteTransformerForConditionalGeneration, "causal": DiscreteTransformerForCausalLM}
@@ -50,8 +49,3 @@ def batch_for(kind: str, *, left: bool = False, labels: bool = True) -> dict[str
     if left:
         inputs["position_ids"] = (mask.cumsum(dim=1) - 1).clamp(min=0)
     return inputs | ({"labels": ids.masked_fill(mask == 0, -100)} if labels else {})
-
-
-def attentions_of(model: PreTrainedModel) -> dict[str, DiscreteAttention]:
-    """Return the attentions of a model by name, in the order of their computation."""
-    return {name: module for name, module in model.named_modules() if isinstance(module, DiscreteAttention)}

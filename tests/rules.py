@@ -20,17 +20,6 @@ def words_of(text: str) -> list[str]:
     return _WORD.findall(text)
 
 
-def pair_of(text: str) -> tuple[str, str] | None:
-    """Return both sides of a line `source ||| target` with single spaces; None for another form."""
-    words = words_of(text)
-    if not words:
-        return "", ""
-    if words.count("|||") != 1:
-        return None
-    middle = words.index("|||")
-    return " ".join(words[:middle]), " ".join(words[middle + 1 :])
-
-
 def readable_lines(data: bytes, longest: int, cut: bool = False) -> tuple[list[str], int | None]:
     """Return the lines before the first unreadable one, and the number of that line.
 

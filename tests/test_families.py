@@ -1,17 +1,14 @@
 """The table of families, and its registration with the Auto classes whatever is imported first."""
 
-import ast
 import importlib
 import importlib.machinery
 import importlib.metadata
 import importlib.util
 import math
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import transformers
@@ -69,38 +66,6 @@ def test_names_of_higher_rooms_in_a_row_exist(family):
 # ---- the table alone ----
 
 PACKAGE = Path(hf_attncal.__file__).parent
-NAMES = {name for family in FAMILIES.values() for name in (family.model_type, family.name)}
-NAMES |= set(families.IGNORE_NUM_ITEMS)
-OF_OTHERS = {"hub/marian_import.py": ["ssru"]}  # names in the formats of others: the cell of a decoder of Marian
-
-
-def family_names(source: str) -> list[str]:
-    """The strings of a source, docstrings aside, that name a model type."""
-    tree = ast.parse(source)
-    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    strings = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-    named = re.compile(rf"(?<![\w-])({'|'.join(sorted(NAMES))})(?![\w-])")
-    return [node.value for node in strings if id(node) not in docs and named.search(node.value)]
-
-
-def test_no_file_but_the_table_and_the_models_names_a_model_type():
-    """No other file splits a model type either; only `Family.name` and `stock_type` do."""
-    files = [*PACKAGE.rglob("*.py"), *(PACKAGE.parent / "training").glob("*.py")]
-    others = [file for file in files if file.name != "families.py" and file.parent != PACKAGE / "models"]
-    assert len(others) > 100
-    sources = {str(file): file.read_text(encoding="utf-8") for file in others}
-    found = {name: family_names(source) for name, source in sources.items()}
-    ours = {str(PACKAGE / name): names for name, names in OF_OTHERS.items()}
-    assert {name: names for name, names in found.items() if names} == ours
-    pieces = re.compile(r"(removeprefix|startswith)\(.attncal_")
-    assert [name for name, source in sources.items() if pieces.search(source)] == []
-
-
-def test_a_model_type_is_found_in_code_and_messages_and_not_in_docstrings():
-    assert family_names("if kind == 'luong': pass") == ["luong"]
-    assert family_names("f'{x} is for marian or {y}'") == [" is for marian or "]
-    assert family_names("x = ('hmm_align', 'modeling_luong', 'luong-attention', 'hmm')") == ["hmm_align"]
-    assert family_names('def f():\n    """Settings of `luong`."""') == []
 
 
 # ---- a family more ----
@@ -246,24 +211,6 @@ def test_the_auto_classes_load_our_models_whatever_is_imported_first(first):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "file", [pytest.param("configuration_hmm_align", marks=pytest.mark.slow), "modeling_hmm_align"]
-)
-def test_a_file_of_models_that_is_imported_first_is_executed_once(file):
-    done = run(
-        f"import hf_attncal.models.{file} as first, inspect",
-        *CHECK,
-        f"assert first is sys.modules['hf_attncal.models.{file}']",
-        "assert inspect.getsource(first).startswith('# Copyright')",
-        "assert type(first.__spec__.loader).__module__.endswith('_frozen_importlib_external')",
-        "import hf_attncal",
-        "assert AutoModel._model_mapping[hf_attncal.HMMAlignConfig] is hf_attncal.HMMAlignModel",
-        "assert all(getattr(hf_attncal, name).__module__ in sys.modules for name in hf_attncal.__all__[:-1])",
-    )
-    assert done.returncode == 0, done.stderr
-
-
 def test_model_files_that_need_only_torch_do_not_import_transformers():
     imports = [f"import hf_attncal.models.{file}" for file in families.TORCH_ALONE]
     done = run(*imports, "assert 'transformers' not in sys.modules", *CHECK)
@@ -315,22 +262,3 @@ def test_a_failing_import_of_transformers_keeps_its_own_error(tmp_path):
         assert done.stderr.rstrip().endswith("ImportError: no such backend")
     done = run("sys.modules['transformers'] = None", "import hf_attncal", "import transformers")
     assert "import of transformers halted" in done.stderr
-
-
-def test_a_loader_of_another_kind_is_not_changed(monkeypatch):
-    loader = SimpleNamespace(load_module=lambda name: None)
-    spec = importlib.machinery.ModuleSpec("transformers", loader)
-    finder = families._FinderOfTransformers()
-    other = SimpleNamespace(find_spec=lambda *_: spec)
-    monkeypatch.setattr(sys, "meta_path", [SimpleNamespace(), finder, SimpleNamespace(), other])
-    assert finder.find_spec("transformers") is spec
-    assert spec.loader is loader
-    assert finder.find_spec("transformers.models") is None
-    monkeypatch.setattr(sys, "meta_path", [finder])
-    assert finder.find_spec("transformers") is None
-
-
-def test_registering_twice_is_registering_once():
-    families.register.cache_clear()
-    families.register()
-    assert transformers.AutoConfig.for_model("mask_align").model_type == "mask_align"

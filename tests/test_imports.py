@@ -108,29 +108,6 @@ def test_a_shipped_file_imports_nothing_that_stays_behind(path):
     assert shipped_problems(path.read_text(encoding="utf-8")) == []
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "import matplotlib.pyplot",
-        "import hf_attncal",
-        "from hf_attncal.models.functional import perturbation_mask",
-        "from .sub.functional import perturbation_mask",
-        "from ..data import corpora",
-        "from . import functional",
-        "from .no_such_file import x",
-        "def f():\n    import datasets",
-        '"""Use it so:\n\n    from .ghost import x\n"""',
-    ],
-)
-def test_the_check_finds_each_forbidden_import(source):
-    assert len(shipped_problems(source)) == 1
-
-
-def test_the_check_accepts_what_is_allowed():
-    source = "import math\nimport torch\nfrom transformers.models.marian import x\nfrom .functional import y"
-    assert shipped_problems(source) == []
-
-
 @pytest.mark.parametrize("path", sorted(MODELS.glob("[!_]*.py")), ids=lambda path: path.name)
 def test_a_shipped_file_names_its_licence(path):
     """It is published without LICENSE. Transformers' tests also read the year, and skip some before 2023."""
@@ -212,22 +189,6 @@ def test_a_name_in_a_string_is_an_import():
     assert {path: names for path, names in named.items() if names} == {}
 
 
-@pytest.mark.parametrize(
-    ("source", "names"),
-    [
-        ("X = 'hf_attncal.data.words:WordTokens'", {"hf_attncal.data.words"}),
-        ("def f():\n    return load('hf_attncal.hub')", {"hf_attncal.hub"}),
-        ("raise ValueError('import hf_attncal.hub first')", set()),
-        ("X = 'hf_attncal'", set()),
-    ],
-)
-def test_names_in_strings_are_found(source, names):
-    place = PACKAGE / "data" / "some_file.py"
-    assert names_in_strings(source, place) == names
-    assert imported_rooms(source, place) == {name.split(".")[1] for name in names} - {"data"}
-    assert names_in_strings(source, PACKAGE / "families.py") == set()
-
-
 def test_no_folder_has_the_name_of_a_public_function():
     """Importing it would put the module in the place of the function."""
     assert ROOMS & set(hf_attncal.__all__) == set()
@@ -271,36 +232,6 @@ def test_no_files_import_each_other_in_a_circle():
     assert circle_of(imports) == []
 
 
-def test_a_circle_is_found_in_every_spelling():
-    files = {"hf_attncal.data", "hf_attncal.data.one", "hf_attncal.data.two", "hf_attncal.hub"}
-    place = PACKAGE / "data" / "one.py"
-    assert imported_files("from .two import x", place, files) == {"hf_attncal.data.two"}
-    assert imported_files("def f():\n    from . import two", place, files) == {"hf_attncal.data.two"}
-    assert imported_files("from hf_attncal.data import two, x", place, files) == {
-        "hf_attncal.data",
-        "hf_attncal.data.two",
-    }
-    assert imported_files("import hf_attncal.hub", place, files) == {"hf_attncal.hub"}
-    assert circle_of({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}})
-    assert circle_of({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
-
-
-@pytest.mark.parametrize(
-    ("source", "expected"),
-    [
-        ("from ..models.functional import x", {"models"}),
-        ("from hf_attncal.hub import x", {"hub"}),
-        ("import hf_attncal.commands", {"commands"}),
-        ("from hf_attncal import report", {"report"}),
-        ("from .. import training", {"training"}),
-        ("from .corpora import x", set()),
-        ("from hf_attncal import AttnCalMarianConfig", set()),
-    ],
-)
-def test_rooms_are_recognised_in_every_spelling(source, expected):
-    assert imported_rooms(source, PACKAGE / "data" / "some_file.py") == expected
-
-
 def named_in(source: str) -> list[str]:
     """Names of classes and functions of this package that a file keeps as text, to import them when they are used."""
     texts = [node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant)]
@@ -317,10 +248,6 @@ def named_in(source: str) -> list[str]:
 )
 def test_names_in_a_file_exist(path, name):
     assert callable(resolve_name(name))
-
-
-def test_a_name_in_a_table_is_found():
-    assert named_in("TABLE = {'a': ('hf_attncal.no.file:thing', 'b:c')}") == ["hf_attncal.no.file:thing"]
 
 
 @pytest.mark.parametrize(
@@ -353,50 +280,6 @@ def defined_twice(sources: dict[str, str]) -> dict[str, list[str]]:
 
 def test_a_public_name_has_one_meaning():
     assert defined_twice({file_name(path): path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}) == {}
-
-
-def test_a_name_with_two_meanings_is_found():
-    sources = {
-        "a": "def read(): ...\ndef _own(): ...",
-        "b": "if True:\n    class read: ...\ndef _own(): ...",
-        "c": "read = 1",
-    }
-    assert defined_twice(sources) == {"read": ["a", "b"]}
-
-
-def assigned(node: ast.stmt) -> list[tuple[ast.expr, ast.expr | None]]:
-    """Return the targets of an assignment with their values, one by one for a tuple."""
-    if isinstance(node, ast.AnnAssign):
-        return [(node.target, node.value)]
-    pairs = [(target, node.value) for target in node.targets] if isinstance(node, ast.Assign) else []
-    found = []
-    for target, value in pairs:
-        both = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)
-        found += zip(target.elts, value.elts, strict=True) if both else [(target, value)]
-    return found
-
-
-def constants_with_two_values(sources: dict[str, str]) -> dict[str, list[str]]:
-    """Public constants that several files define at their top with different values, each with those files."""
-    places: dict[str, dict[str, str]] = defaultdict(dict)
-    for file, source in sources.items():
-        for target, value in (pair for node in ast.parse(source).body for pair in assigned(node)):
-            if value is not None and isinstance(target, ast.Name) and re.fullmatch(r"[A-Z][A-Z0-9_]*", target.id):
-                places[target.id].setdefault(file, ast.unparse(value))
-    return {name: sorted(files) for name, files in places.items() if len(set(files.values())) > 1}
-
-
-def test_a_public_constant_has_one_meaning():
-    """Except `GROUPS`, which has the titles of a command's options in each of these files."""
-    sources = {file_name(path): path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py")}
-    found = constants_with_two_values(sources)
-    assert all(file.startswith("hf_attncal.commands.") for file in found.pop("GROUPS", []))
-    assert found == {}
-
-
-def test_a_constant_with_two_values_is_found():
-    sources = {"a": "ONE, TWO = 1, 2\nTHREE: int = 3\n_OWN = 4", "b": "ONE = 1\nTWO = 3\n_OWN = 5", "c": "THREE = 4"}
-    assert constants_with_two_values(sources) == {"TWO": ["a", "b"], "THREE": ["a", "c"]}
 
 
 # ---- light ----

@@ -75,25 +75,3 @@ def test_each_choice_of_the_commands_is_in_their_help_and_each_switch_of_a_famil
     assert [name for name in adapter_names() if not named_in(adapt.__doc__, name)] == []
     fields = {variant.field for variant in VARIANTS.values()}
     assert {switch for family in translators().values() for switch in family.switches} == fields
-
-
-def test_a_row_without_its_parts_is_found():
-    made_up = Variant("sharp", "calibration", "sharp", "", ("calibration.Sharpener",), "reference:sharp", "eq. 99")
-    made_up = made_up._replace(adapter=True)
-    assert missing(made_up) == [
-        "setting",
-        "setting of an adapter",
-        "name of --model",
-        "name of --calibration",
-        "help of train",
-        "help of adapt",
-        "slow reference",
-        "line of the papers",
-        "what it learns",
-        "equation",
-    ]
-    fixed = VARIANTS["fixed"]
-    assert missing(fixed._replace(reference="reference:fixed_by_nobody")) == ["slow reference"]
-    assert missing(fixed._replace(paper="eq. 10")) == ["line of the papers"]
-    for_models = ["setting of an adapter", "name of --calibration", "help of adapt"]
-    assert missing(fixed._replace(adapter=False)) == for_models

@@ -8,12 +8,10 @@ import torch
 from helpers import FAMILIES
 from seq2seq_helpers import PAIRS, bpe_tokenizer, randomized, sized, text_model
 
-import hf_attncal
 from hf_attncal.data.pharaoh import format_links
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.inference.source_use import source_use
 from hf_attncal.metrics.trust import verdict_of
-from hf_attncal.report.figures.report_files import write_page
 
 SOURCES, TARGETS = ([" ".join(pair[side]) for pair in PAIRS] for side in (0, 1))
 QUICK = ("--device", "cpu", "--methods", "attention", "contribution", "random", "--batch-size", "3")
@@ -87,37 +85,6 @@ def test_summary_page_and_files(attncal, gated, files):
     assert f'<p class="lead" dir="auto">{verdict}</p>' in page.read_text(encoding="utf-8")
     assert record["config"]["targets"] == "reference"
     assert set(record["data_sha256"]) == {"source", "target", "gold", "tags"}
-
-
-@pytest.mark.slow
-def test_a_report_of_python_is_that_of_the_command(attncal, gated, files):
-    """Pairs in memory and a model by its name: the same files, but for how they were made."""
-    status, out, err = attncal(
-        "analyze", gated, *QUICK, *FAITHFULNESS, *text(files, "source", "target"), "--report", str(files / "command")
-    )
-    assert (status, err) == (0, "")
-    methods = ["attention", "contribution", "random"]
-    running = hf_attncal.Running(device="cpu", batch_size=3)
-    options = {"methods": methods, "faithfulness": len(PAIRS), "running": running}
-    report = hf_attncal.analyze(gated, SOURCES, TARGETS, **options)
-    report.save(files / "python")
-    assert out == f"{report}\n\nFigures: {files / 'command'}\n"
-    assert all(sentence in " ".join(out.split()) for sentence in (*report.summary, *report.caveats))
-    command, python = ({file.name: file for file in (files / name).iterdir()} for name in ("command", "python"))
-    assert python.keys() == {*command, "report.html"}
-    for name in command.keys() - {"report.json"}:
-        assert python[name].read_bytes() == command[name].read_bytes(), name
-    both = [json.loads(of["report.json"].read_text(encoding="utf-8")) for of in (command, python)]
-    records = [overview.pop("record") for overview in both]
-    assert both[0] == both[1]
-    assert records[0]["config"] == records[1]["config"]
-    assert set(records[0]["data_sha256"]) == {"source", "target"}
-    assert report.scored is None
-    assert len(report.judged.found.words) == len(SOURCES)
-    page = (files / "python" / "report.html").read_text(encoding="utf-8")
-    write_page(report, files / "again.html")  # the pairs are read anew
-    assert (files / "again.html").read_text(encoding="utf-8") == page
-    assert SOURCES[0] in page
 
 
 @pytest.mark.slow

@@ -2,14 +2,13 @@
 
 import gzip
 import json
-import shutil
 import subprocess
 import sys
 from types import SimpleNamespace
 
 import pytest
 from helpers import TINY, scatter
-from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerBase
+from transformers import BertConfig, BertForMaskedLM
 
 from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel, HMMAlignConfig, HMMAlignModel
 from hf_attncal.alignment.count_learner import CountLearner
@@ -53,15 +52,6 @@ def test_one_line_out_for_each_line_in(attncal, checkpoint):
     )
 
 
-def test_windows_do_not_change_the_result(attncal, checkpoint):
-    options = ["translate", checkpoint.folder, "--device", "cpu", "max_new_tokens=4", "--beams", "2"]
-    text = "\n".join(LINES * 5)  # 35 lines, more than two windows of batches of one; no newline at the end
-    _, alone, _ = attncal(*options, "--batch-size", "1", text=text)
-    _, together, _ = attncal(*options, "--batch-size", "64", text=text)
-    assert alone == together
-    assert alone.count("\n") == 35
-
-
 def test_no_input_gives_no_output(attncal, checkpoint):
     assert attncal("translate", checkpoint.folder, "--device", "cpu")[:2] == (0, "")
 
@@ -90,36 +80,6 @@ def test_a_line_that_is_too_long_is_named_and_nothing_before_it_is_lost(attncal,
     assert (status, out.count("\n")) == (0, len(before) + 2)
 
 
-def test_each_line_is_tokenised_once(attncal, checkpoint, monkeypatch):
-    seen = []
-    call = PreTrainedTokenizerBase.__call__
-
-    def counted(self, text=None, **options):
-        seen.extend([text] if isinstance(text, str) else text or [])
-        return call(self, text, **options)
-
-    monkeypatch.setattr(PreTrainedTokenizerBase, "__call__", counted)
-    options = ["translate", checkpoint.folder, "--device", "cpu", "max_new_tokens=2"]
-    assert attncal(*options, text="the\nold\n\nhouse\n")[0] == 0
-    assert sorted(seen) == ["1", "house", "old", "the"]  # "1" is the trial after loading
-
-
-def test_a_model_that_fails_on_a_line_names_it_and_nothing_before_it_is_lost(attncal, checkpoint, monkeypatch):
-    generate = AttnCalMarianMTModel.generate
-
-    def failing(self, input_ids, **arguments):
-        if input_ids.shape[1] > 4:
-            raise RuntimeError("shapes do not fit")
-        return generate(self, input_ids=input_ids, **arguments)
-
-    monkeypatch.setattr(AttnCalMarianMTModel, "generate", failing)
-    text = "old\n" * 20 + "the old house is a house\na\n"
-    status, out, err = attncal("translate", checkpoint.folder, "--device", "cpu", "max_new_tokens=4", text=text)
-    assert (status, out.count("\n")) == (1, 20)
-    assert "line 21 of the input cannot be translated: RuntimeError: shapes do not fit" in err
-    assert "Traceback" not in err
-
-
 # ---- checkpoints that cannot be used ----
 
 
@@ -138,21 +98,6 @@ def test_model_code_runs_only_on_request(attncal, tmp_path):
     status, _, err = attncal("translate", str(tmp_path), text="y\n")
     assert status == 1
     assert "pass --trust-remote-code" in err
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "beams"),
-    [("constraints", [3], 4), ("dola_layers", "high", 1)],
-)
-def test_code_that_is_not_there_is_not_advised(attncal, checkpoint, tmp_path, field, value, beams):
-    """transformers fetches some ways of decoding from the Hub; the model brings no code for them."""
-    folder = shutil.copytree(checkpoint.folder, tmp_path / "model")
-    file = folder / "generation_config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {field: value}))
-    status, _, err = attncal("translate", str(folder), "--beams", str(beams), text="a\n")
-    assert status == 1
-    assert f"generation_config.json has `{field}`" in err
-    assert "trust" not in err
 
 
 def test_a_device_that_cannot_be_used(attncal, checkpoint):
@@ -254,18 +199,3 @@ def test_aligning_by_counts_does_not_wait_for_transformers(tmp_path):
         assert {"torch", "tokenizers", "hf_attncal.models.hmm_tables"} <= modules
         slow = {*HEAVY, "torch._dynamo", "scipy", "sklearn", "pandas", "numba"} - {"torch", "tokenizers", "tqdm"}
         assert slow & modules == set()
-
-
-@pytest.mark.slow
-def test_rouge_of_files_does_not_wait_for_models(tmp_path):
-    (tmp_path / "summaries").write_text("gold falls\n")
-    status, modules = imported_by("score", "--metric=rouge", *[str(tmp_path / "summaries")] * 2)
-    assert status == 0
-    assert MODELS & modules == set()
-    assert "rouge_score" in modules
-
-
-@pytest.mark.slow
-def test_the_check_of_imports_sees_what_a_command_imports(tmp_path):
-    (tmp_path / "config.json").write_text("{}")
-    assert {"torch", "transformers"} <= imported_by("translate", str(tmp_path))[1]

@@ -26,13 +26,9 @@ from hf_attncal.commands.kinds import LinkFormat, Merging, WordLimits
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.data.words import SEPARATORS
 from hf_attncal.inference.running import Running
-from hf_attncal.io.encoding import DamagedFile
-from hf_attncal.io.errors import CommandError
-from hf_attncal.io.streams import joined_pairs, read_windows, write_lines
-from hf_attncal.models.configuration_luong import LuongConfig
+from hf_attncal.io.streams import joined_pairs, write_lines
 from hf_attncal.models.configuration_mask_align import MaskAlignConfig
 from hf_attncal.models.limits import SYMMETRIZATIONS
-from hf_attncal.models.modeling_luong import LuongForConditionalGeneration
 from hf_attncal.models.modeling_mask_align import MaskAlignModel
 
 SOURCES = ["the old house", "", "a house", "the the the old old", "   ", "old house is a house", ""]
@@ -119,16 +115,6 @@ def test_one_line_out_for_each_line_in(run, checkpoint):
     assert [bool(line) for line in out.split("\n")[:-1]] == [bool(alignment.links) for alignment in alignments]
 
 
-def test_an_empty_line_gives_an_empty_line(run, checkpoint):
-    status, out, _ = run(checkpoint.folder, "--threshold", "0", text="\n|||\n ||| \na |||\n||| a\na ||| ein")
-    assert status == 0
-    assert out == "\n\n\n\n\n0-0\n"
-
-
-def test_no_input_gives_no_output(run, checkpoint):
-    assert run(checkpoint.folder)[:2] == (0, "")
-
-
 def test_scores(run, checkpoint):
     _, out, _ = run(checkpoint.folder, "--threshold", "0.1", "--scores", text=text_of(LINES))
     assert out == text_of(alignment.pharaoh(scores=True) for alignment in expected(checkpoint, threshold=0.1))
@@ -183,20 +169,6 @@ def test_html_is_one_page_of_all_pairs(run, checkpoint, tmp_path):
     assert same == page
 
 
-def test_a_page_is_complete_or_not_there(run, checkpoint, tmp_path):
-    output = tmp_path / "page.html"
-    status, _, err = run(checkpoint.folder, "--format", "html", "--output", output, text="a ||| ein\nold\n")
-    assert status == 1
-    assert "line 2 of the input" in err
-    assert [path.name for path in tmp_path.iterdir()] == ["page.html.partial"]
-    assert "</html>" not in (tmp_path / "page.html.partial").read_text()
-    status, out, _ = run(checkpoint.folder, "--format", "html", text="a ||| ein\nold\n")
-    assert status == 1
-    assert 'id="pair1"' in out
-    assert "</html>" not in out
-    assert pictures_of(run(checkpoint.folder, "--format", "html")[1]) == []  # no pairs are a page, too
-
-
 def test_options_reach_the_aligner(run, checkpoint):
     for method in ("union", "grow-diag-final-and"):
         _, out, _ = run(checkpoint.folder, "--symmetrize", method, "--threshold", "0.3", text=text_of(LINES))
@@ -211,13 +183,6 @@ def test_windows_and_batches_do_not_change_the_result(run, checkpoint):
     _, alone, _ = run(checkpoint.folder, "--batch-size", "1", text=text)  # windows of 16 lines
     _, together, _ = run(checkpoint.folder, text=text)
     assert alone == together == text_of(a.pharaoh() for a in expected(checkpoint) * 6)
-
-
-def test_a_sentence_over_the_limit_is_aligned_to_its_end(run, checkpoint):
-    source = "the old house " * 30
-    status, out, _ = run(checkpoint.folder, "--threshold", "0", text=f"{source}||| das alte Haus\n")
-    assert status == 0
-    assert {int(link.split("-")[0]) for link in out.split()} >= set(range(80, 90))
 
 
 # ---- files ----
@@ -275,38 +240,6 @@ def test_an_output_file_is_whole_or_not_there(run, checkpoint, tmp_path):
     assert run(checkpoint.folder, "--output", output, text="a ||| ein\n")[0] == 0
     assert output.read_text().count("\n") == 1
     assert not (tmp_path / "links.partial").exists()
-
-
-def test_special_files_are_not_replaced(run, checkpoint, tmp_path):
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        assert run(checkpoint.folder, "--output", pipe, "--threshold", "0", text="a ||| ein\n")[0] == 0
-        assert os.read(reader, 100) == b"0-0\n"
-    finally:
-        os.close(reader)
-    assert pipe.is_fifo()
-
-
-def test_a_pipe_without_a_name_is_written_to(run, checkpoint):
-    """Such pipes come from `--output >(command)`, and from /dev/stdout before `| command`."""
-    reader, writer = os.pipe()
-    try:
-        output = ("--output", f"/dev/fd/{writer}")
-        status, _, err = run(checkpoint.folder, *output, "--threshold", "0", text="a ||| ein\n")
-        assert (status, err) == (0, "")
-        assert os.read(reader, 100) == b"0-0\n"
-    finally:
-        os.close(reader)
-        os.close(writer)
-
-
-def test_a_symbolic_link_to_the_output_stays_one(run, checkpoint, tmp_path):
-    (tmp_path / "link").symlink_to(tmp_path / "file")
-    assert run(checkpoint.folder, "--output", tmp_path / "link", text="a ||| ein\n")[0] == 0
-    assert (tmp_path / "link").is_symlink()
-    assert (tmp_path / "file").is_file()
 
 
 # ---- input that cannot be aligned ----
@@ -388,23 +321,6 @@ def test_the_limit_of_a_line_is_in_bytes_and_can_be_set(run, checkpoint, tmp_pat
     assert f"line 2 of {target} has more than 3 bytes" in err
 
 
-def test_a_model_that_fails_on_a_line_names_it_and_nothing_before_it_is_lost(run, checkpoint, monkeypatch):
-    weights = MaskAlignSource.weights
-
-    def failing(self, pairs, *arguments):
-        if any("old" in source for source, _ in pairs):
-            raise IndexError("index out of range in self")
-        return weights(self, pairs, *arguments)
-
-    monkeypatch.setattr(MaskAlignSource, "weights", failing)
-    text = "a ||| ein\n" * 20 + "old ||| alt\n" + "a ||| ein\n" * 20
-    status, out, err = run(checkpoint.folder, "--threshold", "0", text=text)
-    assert (status, out) == (1, "0-0\n" * 20)
-    assert "line 21 cannot be aligned: IndexError: index out of range in self" in err
-    assert "Traceback" not in err
-    assert "in failing" in run(checkpoint.folder, "--debug", text=text)[2]
-
-
 def test_a_batch_too_large_for_the_memory_is_aligned_in_parts(run, checkpoint, monkeypatch):
     weights = MaskAlignSource.weights
 
@@ -419,21 +335,6 @@ def test_a_batch_too_large_for_the_memory_is_aligned_in_parts(run, checkpoint, m
     status, out, err = run(checkpoint.folder, "--threshold", "0", text=text + "a " * 51 + "||| ein\n" + text)
     assert (status, out) == (1, "0-0\n" * 20)
     assert "line 21 cannot be aligned: there is not enough memory (CUDA out of memory.)" in err
-
-
-def test_pairs_from_pipes(run, checkpoint, tmp_path):
-    """`--source <(command) --target <(command)`."""
-    _, expected, _ = run(checkpoint.folder, text=text_of(LINES))
-    ends = [os.pipe(), os.pipe()]
-    for (_, writing), side in zip(ends, (SOURCES, TARGETS), strict=True):
-        os.write(writing, text_of(side).encode())
-        os.close(writing)
-    source, target = (f"/dev/fd/{reading}" for reading, _ in ends)
-    try:
-        assert run(checkpoint.folder, "--source", source, "--target", target) == (0, expected, "")
-    finally:
-        for reading, _ in ends:
-            os.close(reading)
 
 
 def test_several_processes_are_refused_with_the_option_for_parts(run, monkeypatch, tmp_path):
@@ -466,26 +367,6 @@ def test_the_attention_of_an_encoder_decoder_is_chosen(run, seq2seq):
         assert out == text_of(alignment.pharaoh(scores=True) for alignment in aligner.align(pairs))
         results.add(out)
     assert len(results) == 4
-
-
-def test_the_alignment_module_is_read_by_default(run, tokenizer, tmp_path):
-    special = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id}
-    special |= {"decoder_start_token_id": tokenizer.pad_token_id, "uam": True, "null_token_id": 5}
-    config = LuongConfig(vocab_size=len(tokenizer), d_model=16, encoder_layers=1, decoder_layers=1, **special)
-    torch.manual_seed(2)
-    model = LuongForConditionalGeneration(config)
-    scatter(model, 0.8)
-    model.save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    outputs = {}
-    for options in ("", "--read weights=uam", "--read weights=attention", "--read layer=0"):
-        status, outputs[options], err = run(tmp_path, *options.split(), "--scores", text=text_of(LINES))
-        assert status == 0, err
-    assert outputs[""] == outputs["--read weights=uam"]
-    assert outputs[""] != outputs["--read weights=attention"] == outputs["--read layer=0"]
-    status, _, err = run(tmp_path, "--read", "weights=uam", "layer=1", text="a ||| b\n")
-    assert status == 1
-    assert "`layer` and `heads` are not for `weights='uam'`, got 1" in err
 
 
 def test_options_change_saved_settings_one_by_one(run, seq2seq, tmp_path, monkeypatch):
@@ -530,14 +411,6 @@ def test_values_out_of_range_are_refused_at_once(run, arguments, message):
     status, out, err = run("no/such/model", *arguments.split())
     assert (status, out) == (1, "")
     assert message in err
-
-
-@pytest.mark.parametrize("arguments", [["--batch-size", "1.5"], ["--symmetrize", "grow"], ["--format", "xml"]])
-def test_choices_and_numbers_of_a_run_are_refused_at_once(arguments, capsys):
-    with pytest.raises(SystemExit) as raised:
-        main(["align", "run", "unused", *arguments])
-    assert raised.value.code == 2
-    assert arguments[0] in capsys.readouterr().err
 
 
 def test_the_options_of_read_are_the_fields_of_the_settings():
@@ -647,28 +520,3 @@ def test_lines_go_out_in_whole_pieces_that_a_pipe_takes_at_once():
         assert piece.endswith(b"\n") or len(piece) > 4096 or b"x" in piece
         assert len(piece) <= 4096 or piece.count(b"\n") <= 1
     assert len(raw.pieces) < 30
-
-
-def test_lines_are_written_once_when_a_write_is_interrupted():
-    written = []
-
-    class Struck(io.BytesIO):
-        def write(self, data):
-            written.append(bytes(data))
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        write_lines(Struck(), (f"{number:03000}" for number in range(5)))
-    assert written == [f"{0:03000}\n".encode()]
-
-
-def test_a_source_that_breaks_off_keeps_what_was_read():
-    def source():
-        yield b"a\n"
-        yield b"b\n"
-        raise DamagedFile("it ends too early")
-
-    ((lines, error),) = read_windows(Lines(source()), 5, "x.gz")
-    assert lines == ["a", "b"]
-    assert isinstance(error, CommandError)
-    assert "x.gz cannot be read after line 2: it ends too early" in str(error)

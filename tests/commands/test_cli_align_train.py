@@ -1,6 +1,5 @@
 """`attncal align train` and `attncal align select`."""
 
-import errno
 import json
 import os
 import re
@@ -8,7 +7,6 @@ import threading
 
 import pytest
 from helpers import TINY, scatter, write_linked_pairs
-from safetensors import SafetensorError
 
 import hf_attncal
 from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel
@@ -16,7 +14,6 @@ from hf_attncal.alignment import Gold, Seq2SeqAttention, WordAligner, choose_rea
 from hf_attncal.commands import main
 from hf_attncal.data.synthetic.english_german import generate_split
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
-from hf_attncal.training import job
 
 SMALL = [
     "model.d_model=16",
@@ -85,28 +82,6 @@ def test_training_goes_on_from_a_checkpoint(corpus, tmp_path, capsys):
     assert "`training.max_steps` is 6, but the run in" in capsys.readouterr().err
     assert train(corpus, output, "training.max_steps=6", "resume=changed", *SMALL) == 0
     assert json.loads((output / "results.json").read_text(encoding="utf-8"))["steps"] == 6
-
-
-@pytest.mark.parametrize(
-    ("error", "status", "told"),
-    [
-        (BrokenPipeError(errno.EPIPE, "Broken pipe"), 141, ""),
-        (OSError(errno.ENOSPC, "No space left on device"), 1, "{output}: No space left on device."),
-        (SafetensorError("I/O error: No space left on device (os error 28)"), 1, "{output}: No space left on device."),
-        (OSError("no tokenizer here\nread more"), 1, "no tokenizer here."),
-    ],
-)
-def test_system_errors_in_the_middle_of_a_run_are_one_line(corpus, tmp_path, capsys, monkeypatch, error, status, told):
-    """A reader that has left is no error; a full disk is named by the run's folder where the system names no file."""
-
-    def fail(*arguments, **options):
-        raise error
-
-    monkeypatch.setattr(job, "run_trainer", fail)
-    assert train(corpus, tmp_path / "aligner", "training.max_steps=2", *SMALL) == status
-    *_, last = ["", *capsys.readouterr().err.splitlines()]
-    assert told.format(output=tmp_path / "aligner") in last
-    assert ("attncal: error" in last) == (status == 1)
 
 
 def test_training_on_a_pipe_is_refused(corpus, tmp_path, capsys):

@@ -3,7 +3,6 @@
 import copy
 import gzip
 import json
-import os
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,7 +11,7 @@ import torch
 from helpers import scatter
 from seq2seq_helpers import SOURCES, bpe_tokenizer, text_model
 
-from hf_attncal.alignment import LinkProbabilities, Seq2SeqAttention, WordAligner
+from hf_attncal.alignment import LinkProbabilities, Seq2SeqAttention
 from hf_attncal.alignment.probabilities import Platt
 from hf_attncal.data.pharaoh import format_links
 from hf_attncal.data.words import WordTokens
@@ -80,27 +79,6 @@ def test_from_a_file_to_a_file(attncal, translator, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {source.name, output.name}
 
 
-def test_an_output_file_is_whole_or_not_there(attncal, translator, tmp_path):
-    source, output, links = tmp_path / "source", tmp_path / "output", tmp_path / "links"
-    source.write_bytes(text_of(LINES * 7).encode() + b"a\xff\n")
-    output.write_text("of an earlier run\n")
-    files = ("--source", str(source), "--output", str(output), "--alignments", str(links))
-    status, out, err = attncal("translate", translator.folder, *SEARCH, *files)
-    assert (status, out) == (1, "")
-    assert f"line {7 * len(LINES) + 1} of {source} is not UTF-8 (byte 2)." in err
-    assert err.count("\n") == 1
-    assert output.read_text() == "of an earlier run\n"
-    assert not links.exists()
-    for path, lines in ((output, translator.texts * 7), (links, None)):
-        assert f"What was written before is in {path}.partial." in err
-        written = (tmp_path / f"{path.name}.partial").read_text().split("\n")
-        assert len(written) == 7 * len(LINES) + 1
-        assert lines is None or written[:-1] == lines
-    source.write_bytes(source.read_bytes().replace(b"\xff", b""))
-    assert attncal("translate", translator.folder, *SEARCH, *files)[0] == 0
-    assert {path.name for path in tmp_path.iterdir()} == {"source", "output", "links"}
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -124,16 +102,6 @@ def test_impossible_options_are_refused_before_the_model_is_loaded(attncal, tmp_
     assert message.format(source, new) in err
     assert err.count("\n") == 1
     assert list(tmp_path.iterdir()) == [source]
-
-
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="/dev/full is of Linux")
-@pytest.mark.parametrize("full", ["--output", "--alignments"])
-def test_the_full_one_of_two_outputs_is_named(attncal, translator, tmp_path, full):
-    files = {"--output": str(tmp_path / "output"), "--alignments": str(tmp_path / "links")} | {full: "/dev/full"}
-    arguments = [part for option in files.items() for part in option]
-    status, _, err = attncal("translate", translator.folder, *SEARCH, *arguments, text=TEXT)
-    assert status == 1
-    assert f"error: {full} /dev/full cannot be written: No space left on device." in err
 
 
 # ---- scores, JSON ----
@@ -234,25 +202,6 @@ def test_scores_of_a_calibrated_model_are_probabilities(attncal, translator, ali
         assert "writes it again" in err
     finally:
         path.unlink()
-
-
-@pytest.mark.slow
-def test_the_choice_of_align_select_is_used(attncal, translator, chosen_attention, tmp_path):
-    links = tmp_path / "links"
-    command = ("translate", translator.folder, *SEARCH, "--alignments", str(links))
-    attncal(*command, text=TEXT)
-    found = links.read_text()
-    pairs = list(zip(LINES, translator.texts, strict=True))
-    aligner = WordAligner.from_pretrained(translator.folder, device="cpu")
-    assert aligner.settings == Seq2SeqAttention(2, (1,), shift=False)
-    assert found == text_of(alignment.pharaoh() for alignment in aligner.align(pairs))
-    chosen_attention.write_text('{"layer": 3}')
-    status, out, err = attncal(*command, text=TEXT)
-    assert (status, out) == (1, "")
-    assert f"alignment.json or tokenizer_config.json in {translator.folder} cannot be read: `layer` must be" in err
-    chosen_attention.write_text('{"layer": 1}')
-    assert attncal(*command, text=TEXT)[0] == 0
-    assert links.read_text() != found
 
 
 @pytest.mark.parametrize("form", ["text", "json"])

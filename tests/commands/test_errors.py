@@ -2,7 +2,6 @@
 
 import errno
 import io
-import json
 import os
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from safetensors import SafetensorError
 
 import hf_attncal.commands
 from hf_attncal.inference.opening import load_errors
-from hf_attncal.io.errors import CommandError, explain, one_line
+from hf_attncal.io.errors import CommandError, explain
 from hf_attncal.io.gate import check_file, job, note_inputs
 from hf_attncal.io.streams import output_lines
 
@@ -71,14 +70,6 @@ def test_an_error_is_one_line_and_has_a_traceback_only_on_request(failing, error
 def test_interrupts_and_readers_that_leave_are_no_errors(failing):
     assert failing(KeyboardInterrupt(), "demo") == (130, "attncal: interrupted\n")
     assert failing(BrokenPipeError(), "demo") == (141, "")
-
-
-def test_one_line_of_an_error():
-    assert one_line(ValueError("Validation error for field 'd_model':\n    TypeError: got None\nand more")) == (
-        "Validation error for field 'd_model': TypeError: got None"
-    )
-    assert one_line(OSError()) == ""
-    assert len(one_line(ValueError("x" * 10_000))) == 1000
 
 
 @pytest.mark.parametrize(
@@ -154,23 +145,6 @@ def test_pipes_in_place_of_files(links):
     assert '"aer": 0.0' in done.stdout
 
 
-@linux
-@pytest.mark.parametrize("encoding", [pytest.param("utf-8:strict", marks=pytest.mark.slow), "ascii:strict"])
-def test_a_name_that_standard_output_cannot_encode_is_escaped(links, encoding):
-    """As a terminal in UTF-8 has it, or one of another encoding; on Linux the name of a file is any bytes."""
-    name = os.fsencode(links[0]) + b"\xff\xc3\xa9"
-    os.rename(links[0], name)
-    escaped = {"utf-8:strict": "\\udcffé", "ascii:strict": "\\udcff\\xe9"}[encoding]
-    command = [sys.executable, "-m", "hf_attncal", "score", name, name, "--bootstrap", "0"]
-    environment = os.environ | {"PYTHONIOENCODING": encoding}
-    done = subprocess.run(command, capture_output=True, env=environment)
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert f"{links[0]}{escaped} " in done.stdout.decode()
-    done = subprocess.run([*command, "--format", "json"], capture_output=True, env=environment)
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert os.fsencode(json.loads(done.stdout)["gold"]) == name
-
-
 # ---- disks ----
 
 
@@ -207,40 +181,6 @@ def test_two_processes_do_not_write_one_output(tmp_path):
         first.write(b"1-1\n")
     assert output.read_text() == "0-0\n1-1\n"
     assert [path.name for path in tmp_path.iterdir()] == ["links"]
-
-
-def test_simultaneous_commands_with_one_output_write_whole_results_or_nothing(tmp_path):
-    """Each process writes its number 500 times; one that ends with status 0 has written exactly its own lines."""
-    script = """
-import sys
-from hf_attncal.io.errors import CommandError
-from hf_attncal.io.streams import output_lines, write_lines
-print("ready", flush=True)
-sys.stdin.readline()
-try:
-    with output_lines(sys.argv[1]) as target:
-        for _ in range(500):
-            write_lines(target, [sys.argv[2]])
-except CommandError as error:
-    sys.exit(str(error))
-"""
-    output = tmp_path / "links"
-    for _ in range(3):
-        commands = [[sys.executable, "-c", script, output, str(number)] for number in range(4)]
-        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-        started = [subprocess.Popen(command, text=True, **pipes) for command in commands]
-        for process in started:
-            process.stdout.readline()
-        for process in started:
-            process.stdin.write("\n")
-            process.stdin.flush()
-        ended = [(process.communicate(timeout=60)[1], process.returncode) for process in started]
-        lines = output.read_text().splitlines()
-        assert len(lines) == 500
-        assert len(set(lines)) == 1
-        assert ended[int(lines[0])][1] == 0
-        assert all("another process" in words for words, status in ended if status)
-        assert [path.name for path in tmp_path.iterdir()] == ["links"]
 
 
 @linux

@@ -16,7 +16,6 @@ from hf_attncal.commands import main
 from hf_attncal.data.pharaoh import format_links
 from hf_attncal.data.synthetic.english_german import generate_split, write_pairs
 from hf_attncal.io.streams import json_line
-from hf_attncal.models.hmm_tables import HMMTablesMixin
 
 FILES = {
     "source": "the old house .\n\nthe new cat\n",
@@ -98,13 +97,6 @@ def test_tags_inside_words_are_counted(attncal, here):
     _, out, err = attncal("align", "project", "--source", "marked", *TEXT[2:], "--markup")
     assert out.splitlines()[2] == "le <i>chat</i>"
     assert "tags inside a word (of text that is not tokenised), which were moved to its edge: 1 (line 3; " in err
-
-
-def test_scores_of_links_weigh(attncal, here):
-    (here / "links").write_text("0-0:0.2 1-0:0.9\n\n\n")
-    assert attncal("align", "project", *TEXT, "--tags", "tags")[1].splitlines()[0] == "A _ _ _"
-    (here / "links").write_text("0-0:0.2 1-0\n\n\n")  # not all have one: all are alike
-    assert attncal("align", "project", *TEXT, "--tags", "tags")[1].splitlines()[0] == "D _ _ _"
 
 
 def test_links_of_an_aligner_come_from_a_file_or_a_pipe(attncal, trained, here):
@@ -275,14 +267,6 @@ def test_numbers_of_the_lexicon_that_are_out_of_range_are_refused(option, attnca
     assert f"{option.partition('=')[0]} must be from " in err
 
 
-def test_an_error_leaves_no_lexicon(attncal, here):
-    (here / "links").write_text("0-0\n\n5-5\n")
-    status, out, err = attncal("align", "lexicon", *TEXT, "--output", "out")
-    assert (status, out) == (1, "")
-    assert "line 3 of links: link 5-5 lies outside" in err
-    assert not list(here.glob("out*"))
-
-
 FORMULAS = "=1+1 +x @y -z = - -- -1.5 @-@ w"
 
 
@@ -318,15 +302,6 @@ def test_an_open_output_is_appended_to(mode, name, attncal, here):
         log.write("after\n")
     assert (here / "log").read_text() == f"before\n{expected}after\n"
     assert sorted(path.name for path in here.iterdir()) == sorted([*FILES, "link", "log"])
-
-
-def test_an_output_that_is_open_already_and_an_input_is_refused(attncal, here):
-    before = (here / "source").read_text()
-    with open(here / "source", "a") as source:
-        status, _, err = attncal("align", "lexicon", *TEXT, "--output", f"/dev/fd/{source.fileno()}")
-    assert status == 1
-    assert "would overwrite source, the same file" in err
-    assert (here / "source").read_text() == before
 
 
 # ---- calibrate ----
@@ -380,32 +355,6 @@ def test_calibrate_into_another_folder_does_not_change_the_model(attncal, traine
     assert (status, "bins:10" in out) == (0, True)
     assert [path.name for path in Path("new").iterdir()] == [PROBABILITIES_FILE]
     assert {path.name for path in (trained / "aligner").iterdir()} == files
-
-
-@pytest.mark.parametrize("action", ["calibrate", "select"])
-def test_a_line_whose_square_is_too_much_is_refused_before_a_model_reads_it(
-    action, attncal, here, monkeypatch, trained
-):
-    """`align run` has had this limit; 20,000 bytes of words took an aligner that counts a minute and 5 GB."""
-    read, posteriors = [0], HMMTablesMixin.posteriors
-
-    def noted(model, counts, source, *given, **more):
-        read.append(source.shape[-1])
-        return posteriors(model, counts, source, *given, **more)
-
-    monkeypatch.setattr(HMMTablesMixin, "posteriors", noted)
-    for name, lines in {"long": ["a b", "c " * 5001], "short": ["a b", "c"], "gold": ["0-0", "0-0"]}.items():
-        (here / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    command = ["align", action, str(trained / "aligner"), "--gold", "gold", "--output", "new"]
-    for source, target in (("long", "short"), ("short", "long")):
-        status, out, err = attncal(*command, "--source", source, "--target", target)
-        assert (status, out) == (1, "")
-        assert "line 2 of long has more than 10000 bytes. Split it, or raise --longest-line." in err
-    assert max(read) < 10  # a short pair, to try the aligner
-    WordAligner.from_pretrained(trained / "aligner", device="cpu").align([("a " * 20, "b")])
-    assert max(read) >= 20
-    _, _, err = attncal(*command, "--source", "short", "--target", "short", "--longest-line", "2")
-    assert "line 1 of short has more than 2 bytes" in err
 
 
 def test_gold_that_does_not_fit_is_named(attncal, trained, here):

@@ -8,14 +8,10 @@ import time
 import warnings
 
 import pytest
-import torch
 
-import hf_attncal.commands
 from hf_attncal.commands import main
-from hf_attncal.inference.opening import log_model
 from hf_attncal.io import messages
 from hf_attncal.io.messages import LOG, is_quiet, silenced_if_quiet, silenced_libraries, verbosity
-from hf_attncal.io.streams import progress_bar
 
 
 @pytest.fixture
@@ -96,32 +92,6 @@ def test_only_q_drops_the_output_of_a_job(capsys):
             print("step 1")
         print("result")
     assert capsys.readouterr().out == "step 1\nresult\nresult\n"
-
-
-def test_a_bar_is_shown_with_q_only_on_request(monkeypatch):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    with verbosity(0, True):
-        assert progress_bar("lines", None).disable
-        assert not progress_bar("lines", True).disable
-    assert not progress_bar("lines", None).disable
-
-
-def test_a_library_is_silenced_while_it_loads_unless_it_is_to_be_heard(tmp_path, capsys):
-    (tmp_path / "config.json").write_text("{}")
-    log = logging.getLogger("transformers")
-    before = log.level
-    for verbose, heard in ((0, False), (1, False), (2, True)):
-        with verbosity(verbose, False), hf_attncal.inference.opening.load_errors(str(tmp_path)):
-            assert log.isEnabledFor(logging.ERROR) == (heard or before > logging.ERROR)
-            warnings.warn("from a library", stacklevel=1)
-        assert ("from a library" in capsys.readouterr().err) == heard
-    assert log.level == before
-
-
-def test_v_also_logs_a_model_without_parameters(capsys):
-    with verbosity(1, False):
-        log_model("counts", torch.nn.BatchNorm1d(3, affine=False).to("cpu"))
-    assert capsys.readouterr().err.startswith("attncal: counts: BatchNorm1d, 7 numbers in float32\n")
 
 
 @pytest.mark.parametrize("verbose", [0, 2])

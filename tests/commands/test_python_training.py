@@ -13,7 +13,6 @@ from hf_attncal.io.errors import CommandError
 QUIET = ["training.bf16=false", "training.tokens_per_batch=200", "training.disable_tqdm=true", "training.max_steps=2"]
 SIZES = ("layers=1", "attention_heads=2", "ffn_dim=8")
 SIDES = [f"model.{side}coder_{size}" for side in ("en", "de") for size in SIZES]
-GOLD = ("en", "de", "align")
 SMALL = [*QUIET, *SIDES, "tokenizer.vocab_size=150", "model.d_model=8", "evaluation.max_new_tokens=3"]
 
 

@@ -1,6 +1,5 @@
 """Raw and compressed text: `--tokenize`, `--offsets`, and the suffixes of what is read and written."""
 
-import gzip
 import json
 from pathlib import Path
 
@@ -10,8 +9,6 @@ from hf_attncal.alignment import WordAligner
 from hf_attncal.commands import main
 from hf_attncal.data.segmentation import segment
 from hf_attncal.io.encoding import compressing, open_to_read
-from hf_attncal.io.errors import CommandError
-from hf_attncal.io.streams import output_lines
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 
 ENGLISH = ["The old house, the red house.", "It's red!", "An old, old house", ""] * 30
@@ -94,13 +91,6 @@ def test_offsets_are_characters_of_words(run):
     assert all(len(link.split(":")) == 4 for link in scored.split())
 
 
-def test_offsets_of_words_separated_by_white_space(run):
-    words = [dict.fromkeys(line.split()) for line in ENGLISH]
-    for line, source, known in zip(run("--offsets", "--no-tokenize"), ENGLISH, words, strict=True):
-        for (start, end), _ in ((map(int, side[0].split(":")), side) for side in links_of(line)):
-            assert source[start:end] in known
-
-
 def test_offsets_of_joined_lines_count_in_each_side(folder, tmp_path, capfdbinary):
     path = write(tmp_path / "pairs", [f" \t {s}   |||\u3000{t} " for s, t in zip(ENGLISH, CHINESE, strict=True)])
     outputs = []
@@ -161,20 +151,6 @@ def test_an_output_is_compressed_by_its_suffix(run, tmp_path, suffix):
         assert file.read().decode() == plain
     assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"a{suffix}", f"b{suffix}"]
-
-
-def test_after_an_error_the_compressed_beginning_is_whole(tmp_path):
-    message = r"wrong What was written before is in .*links\.gz\.partial\."
-
-    def fail():
-        with output_lines(str(tmp_path / "links.gz")) as target:
-            target.write(b"0-0\n")
-            raise CommandError("wrong")
-
-    with pytest.raises(CommandError, match=message):
-        fail()
-    assert gzip.decompress((tmp_path / "links.gz.partial").read_bytes()) == b"0-0\n"
-    assert not (tmp_path / "links.gz").exists()
 
 
 def test_without_the_extra_a_zst_file_is_refused_before_the_model_is_looked_at(tmp_path, monkeypatch, capsys):

@@ -20,8 +20,6 @@ from command_parsers import COMMANDS, values_of
 import hf_attncal
 from hf_attncal.commands import exit_status, main
 from hf_attncal.commands.app import kind_of
-from hf_attncal.io.files import load_yaml
-from hf_attncal.report.figures import charts
 from hf_attncal.training.sections import apply_overrides, read_settings
 
 SCRIPT = Path(hf_attncal.__file__).parents[1] / "training" / "train.py"
@@ -257,27 +255,6 @@ def test_an_error_while_ctrl_c_is_handled_is_reported(capsys):
     assert "No space left" in capsys.readouterr().err
 
 
-def test_ctrl_c_in_a_destructor_stops_the_command():
-    """Python prints such an interrupt and goes on."""
-    program = """
-import sys
-import hf_attncal.commands
-class Dropped:
-    def __del__(self):
-        raise KeyboardInterrupt
-def run():
-    Dropped()
-    for _ in range(10**9):
-        pass
-    return 0
-hf_attncal.commands.main = run
-from hf_attncal.__main__ import main
-sys.exit(main())
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stderr) == (130, "attncal: interrupted\n")
-
-
 def test_a_command_that_the_shell_lets_ignore_interrupts_does(here):
     """`attncal ... &` in a script: Ctrl-C is for what runs in front."""
     ignore = lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)  # noqa: E731
@@ -352,14 +329,3 @@ def test_a_key_may_override_the_merged_value(here):
     """The section's keys override the keys that `<<` merges; this is not a repeated key."""
     (here / "a.yaml").write_text("a: &a\n  b: 1\n  d: 1\nc: &c\n  <<: *a\n  d: 2\ne:\n  <<: *c\n  d: 3\n")
     assert read_settings("a.yaml") == {"a": {"b": 1, "d": 1}, "c": {"b": 1, "d": 2}, "e": {"b": 1, "d": 3}}
-
-
-def test_yaml_of_ours_is_read_in_one_place():
-    """Another loader of PyYAML would silently accept a repeated key."""
-    files = Path(hf_attncal.__file__).parent.rglob("*.py")
-    loads = re.compile(r"(?m)^\s*(import yaml|from yaml import (?!YAMLError$))")
-    readers = [file.name for file in files if loads.search(file.read_text())]
-    # The texts of charts, below; what is published, to look into it; and what users and Marian write.
-    assert sorted(readers) == ["charts.py", "files.py"]
-    texts = (Path(charts.__file__).parent / "charts.yaml").read_text()
-    assert load_yaml(texts) == charts._TEXTS

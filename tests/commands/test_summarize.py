@@ -5,7 +5,6 @@ import json
 from types import SimpleNamespace
 
 import pytest
-import torch
 from seq2seq_helpers import SOURCES, bpe_tokenizer, text_model
 from summary_helpers import TEXTS, UNKNOWN, copying_model
 
@@ -156,28 +155,6 @@ def test_the_beginning_of_a_long_text_is_summarised_with_a_warning(attncal, summ
     assert lengths[1] == len(bpe_tokenizer()(texts[1])["input_ids"])
 
 
-def test_a_line_with_too_many_bytes_also_gets_a_warning(attncal, copier):
-    """Its truncated text may have few tokens, because an unknown word is one token."""
-    command = ("summarize", copier.folder, *SHORT, "--longest-line", "50")
-    text = f"oil\n{'a' * 90} oil\ngold\n"
-    status, out, err = attncal(*command, text=text)
-    assert (status, out.count("\n")) == (0, 3)
-    assert "1 of 3 lines of the input were truncated" in err
-    assert "of at most 50 bytes were summarised (line 2)" in err
-    status, out, err = attncal(*command, "--too-long", "error", text=text)
-    assert (status, out.count("\n")) == (1, 1)
-    assert "line 2 of the input has more than 50 bytes" in err
-
-
-def test_truncated_lines_before_an_error_are_reported(attncal, summarizer):
-    raw = text_of([" ".join(SOURCES), "das"]).encode() + b"a\xff\n" + text_of([" ".join(SOURCES)]).encode()
-    status, out, err = attncal("summarize", summarizer.folder, "--device", "cpu", raw=raw)
-    assert (status, out.count("\n")) == (1, 2)
-    warning, error = err.splitlines(keepends=True)
-    assert warning == told("1", 1, 2)
-    assert error.startswith("attncal: error: line 3 of the input is not UTF-8 (byte 2). Convert")
-
-
 # ---- errors ----
 
 
@@ -194,21 +171,3 @@ def test_contradictory_lengths_are_reported_before_any_line(attncal, summarizer)
     status, out, err = attncal("summarize", summarizer.folder, "--device", "cpu", "max_new_tokens=2", text="das\n")
     assert (status, out) == (1, "")
     assert "`min_new_tokens` must be at most 2, the longest summary allowed, got the model's own 3." in err
-
-
-@pytest.mark.processor
-def test_bfloat16_copies(attncal, copier, monkeypatch):
-    types = []
-    model = type(copier.model.base_model)
-    forward = model.forward
-
-    def watched(self, *arguments, **options):
-        types.append(self.dtype)
-        return forward(self, *arguments, **options)
-
-    monkeypatch.setattr(model, "forward", watched)
-    options = ("--dtype", "bfloat16", "--format", "copied", "--quiet")  # a CPU may emulate it, and say so
-    status, out, err = attncal("summarize", copier.folder, *SHORT, *options, text="oil falls\n")
-    assert (status, err) == (0, "")
-    assert out.count("\t") == 1
-    assert set(types) == {torch.bfloat16}

@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 import hf_attncal
-from hf_attncal.io.extras import EXTRAS, ORIGIN, ORIGIN_HINT, install_command, need
+from hf_attncal.io.extras import EXTRAS, ORIGIN, ORIGIN_HINT, install_command
 
 ROOT = Path(__file__).parents[2]
 TEMPLATES = {path.name for path in (ROOT / "model_cards").iterdir()}
@@ -36,23 +36,6 @@ def test_the_citation_is_of_this_package_and_version():
     assert (citation["title"], citation["version"]) == (project["name"], project["version"])
     assert hf_attncal.__version__ == project["version"]
     assert citation["license"] == project["license"]
-
-
-def test_bibtex_has_the_papers_of_the_citation():
-    """By title, year, pages and address; and the package's own page on an index links to those that have one."""
-    text = " ".join((ROOT / "docs" / "papers.md").read_text(encoding="utf-8").partition("```bibtex")[2].split())
-    papers = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))["references"]
-    entries = re.split(r"@(?=\w+\{)", text.partition("```")[0])[1:]
-    assert len(entries) == len(papers)
-    for entry, paper in zip(entries, papers, strict=True):
-        fields = dict(re.findall(r"(\w+) += \{(.*?)\},", entry))
-        assert (fields["title"], fields["year"]) == (paper["title"], str(paper["year"]))
-        assert fields.get("pages") == (f"{paper['start']}--{paper['end']}" if "start" in paper else None)
-        assert (fields.get("doi"), fields.get("url")) == (paper.get("doi"), paper.get("url"))
-        authors = [f"{one['family-names']}, {one['given-names']}" for one in paper["authors"] if "family-names" in one]
-        assert fields["author"] == (" and ".join(authors) or "Anonymous")
-    dois = {f"https://doi.org/{paper['doi']}" for paper in papers if "doi" in paper}
-    assert {url for url in PYPROJECT["project"]["urls"].values() if "doi" in url} <= dois
 
 
 @pytest.fixture(scope="module")
@@ -287,11 +270,6 @@ def test_missing_extras_are_named_in_one_line(without_extras):
     assert not (folder / "new").exists()
 
 
-def test_with_the_extras_there_is_no_message():
-    for extra in EXTRAS:
-        need(extra)
-
-
 # ---- where it comes from ----
 
 
@@ -309,26 +287,6 @@ def test_every_install_command_names_the_origin_of_the_package():
     assert extras == [[ORIGIN], [ORIGIN]]
     metric = (ROOT / "hf_attncal/metrics/evaluate_modules/aer/aer.py").read_text(encoding="utf-8")
     assert f"`{install_command()}` {ORIGIN_HINT}." in re.sub(r'"\s+"', "", metric)  # it is read without the package
-
-
-def test_the_demo_installs_what_it_needs_and_the_tests_their_tools(tmp_path):
-    """In a new environment; where the tests' tools are, they are kept."""
-    commands = {}
-    for goal, environment in (("demo", "new"), ("conformance", "new"), ("demo", "old")):
-        venv = tmp_path / environment
-        if environment == "old":
-            venv.mkdir()
-            (venv / ".installed").touch()
-        run = ["make", "-n", goal, f"VENV={venv}"]
-        commands[goal, environment] = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    of_demo = commands["demo", "new"]
-    assert '-e ".[train,plot]"' in of_demo
-    assert ".[test]" not in of_demo
-    assert '-e ".[test]"' in commands["conformance", "new"]
-    for told in (of_demo, commands["conformance", "new"]):
-        assert "https://download.pytorch.org/whl/cpu" in told
-        assert " to fetch, " in told
-    assert "pip" not in commands["demo", "old"]
 
 
 def test_readme_has_the_command_that_fetches_no_cuda_before_the_one_that_would():

@@ -220,19 +220,6 @@ def test_nothing_overflows():
     assert mixture(logits, choices, ids, 2, torch.tensor([[-100]]), 0.1)[1] == 0
 
 
-def test_cross_entropy_of_the_returned_logits():
-    """Without smoothing it is torch's, as log-probabilities are their own log-softmax; with the same gradients."""
-    model, batch = build("marian"), batch_of(PAIRS)
-    outputs = model(**batch)
-    outputs.loss.backward(retain_graph=True)
-    found = gradients(model)
-    model.zero_grad()
-    theirs = torch.nn.functional.cross_entropy(outputs.logits.flatten(0, 1), batch["labels"].flatten())
-    theirs.backward()
-    assert_close(outputs.loss.detach(), theirs.detach(), 1e-12)
-    assert_gradients_close(found, gradients(model))
-
-
 @pytest.mark.parametrize("family", FAMILY_NAMES)
 def test_subwords_move_mass_only(family: str):
     """No slots: as wide as the vocabulary, and the tokens of the source themselves are copied."""
@@ -442,20 +429,6 @@ def test_beams_sampling_and_scores(family: str, switches: dict):
             source = PAIRS[row // chosen["num_return_sequences"]][0]
             assert all(token in source for token in sequence if token >= V)
         assert (found.sequences >= V).any()
-
-
-@pytest.mark.parametrize("family", FAMILY_NAMES)
-def test_processors_beyond_the_vocabulary(family: str):
-    """Repetition, n-grams and length work on slots."""
-    model, inputs = copying_model(family), sources_of(batch_of(PAIRS))
-    with torch.no_grad():
-        model.copying.gate.bias.fill_(30.0)
-    tokens = model.generate(
-        **inputs, max_new_tokens=6, num_beams=2, no_repeat_ngram_size=1, repetition_penalty=1.2, min_new_tokens=3
-    )
-    for row in tokens.tolist():
-        assert len(set(row[1:])) == len(row[1:])
-    assert (tokens >= V).any()
 
 
 @pytest.mark.parametrize("family", FAMILY_NAMES)

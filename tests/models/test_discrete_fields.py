@@ -10,7 +10,7 @@ import itertools
 
 import pytest
 import torch
-from discrete_helpers import KINDS, PAD, SOURCES, TEXTS, attentions_of, batch_for, padded, tiny_discrete
+from discrete_helpers import KINDS, PAD, SOURCES, TEXTS, batch_for, padded, tiny_discrete
 from helpers import TINY, assert_identical
 from reference_discrete import union_of_choices
 
@@ -96,15 +96,6 @@ def test_fields_follow_the_one_hot_weights(kind, streams, heads):
 
 
 @pytest.mark.parametrize(("kind", "streams"), KINDS)
-def test_fields_contain_their_own_token_and_no_later_one(kind, streams):
-    fields = tiny_discrete(kind, streams=streams).eval()(**inputs_for(kind), output_receptive_fields=True)
-    (target,) = fields.target_receptive_fields
-    assert target.dtype == torch.bool
-    assert target.diagonal().all()
-    assert not target.triu(1).any()
-
-
-@pytest.mark.parametrize(("kind", "streams"), KINDS)
 def test_padding_changes_no_field_and_is_in_none(kind, streams):
     """Compared: each sentence by itself, in a batch, and in a batch with more padding."""
     model = tiny_discrete(kind, streams=streams).eval()
@@ -128,24 +119,6 @@ def test_padding_changes_no_field_and_is_in_none(kind, streams):
                 found = outputs.source_receptive_fields[b, :steps]
                 assert torch.equal(found[:, : len(row)], alone.source_receptive_fields[0])
                 assert not found[:, len(row) :].any()
-
-
-def test_padding_on_the_left_moves_fields_and_changes_none():
-    model = tiny_discrete("causal").eval()
-    batch = batch_for("causal", left=True, labels=False)
-    outputs = model(**batch, output_receptive_fields=True)
-    for b, text in enumerate(TEXTS):
-        alone = model(torch.tensor([text]), output_receptive_fields=True)
-        found = outputs.target_receptive_fields[b, -len(text) :]
-        assert torch.equal(found[:, -len(text) :], alone.target_receptive_fields[0])
-        assert not found[:, : -len(text)].any()
-
-
-def test_asking_for_fields_changes_nothing_else():
-    for kind, streams in KINDS:
-        model = tiny_discrete(kind, streams=streams).eval()
-        asked = model(**inputs_for(kind), output_receptive_fields=True)
-        assert_identical(asked.logits, model(**inputs_for(kind)).logits)
 
 
 def test_fields_of_given_encoder_outputs():
@@ -200,25 +173,6 @@ def test_outside_of_its_field_no_token_reaches_a_prediction(kind, streams, routi
     assert outside > 20
     assert inside > 8
     assert reached == inside
-
-
-@pytest.mark.parametrize("streams", [1, 2])
-def test_a_token_outside_a_field_may_change_the_routing(streams, routing):
-    """The routing itself: its keys are read everywhere, so a token outside of a field may change a prediction."""
-    found = []
-    for seed in range(5):
-        model = narrow("seq2seq", streams)
-        torch.manual_seed(seed)
-        with torch.no_grad():
-            for attention in attentions_of(model).values():
-                attention.k_proj.weight.normal_()
-                attention.q_proj.weight.normal_()
-        before = model(**inputs_for("seq2seq"), output_receptive_fields=True)
-        for fields, j, inputs in neighbours("seq2seq"):
-            differs = (model(**inputs).logits != before.logits).any(-1)[0]
-            found.append((differs & ~before[fields][0, :, j]).any().item())
-    assert any(found)
-    assert not all(found)
 
 
 # ---- with a cache ----

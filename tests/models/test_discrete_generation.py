@@ -6,9 +6,9 @@ import functools
 import pytest
 import torch
 from discrete_helpers import EOS, KINDS, PAD, padded, tiny_discrete
-from helpers import assert_close, assert_identical
+from helpers import assert_close
 from transformers import PreTrainedModel
-from transformers.cache_utils import DynamicCache, EncoderDecoderCache, StaticCache
+from transformers.cache_utils import EncoderDecoderCache, StaticCache
 
 from hf_attncal.models import discrete_layers
 
@@ -130,54 +130,6 @@ def test_a_prefix_is_continued(model):
             assert found[0, -len(whole) :].tolist() == whole
 
 
-@pytest.mark.processor
-def test_bfloat16(model):
-    low = copy.deepcopy(model).bfloat16()
-    for options in ({}, {"num_beams": 2}, {"cache_implementation": "static"}):
-        found = low.generate(
-            **batch_of(model), max_new_tokens=4, output_logits=True, return_dict_in_generate=True, **options
-        )
-        assert all(torch.isfinite(step).all() for step in found.logits)
-
-
-def test_attentions_of_generate_are_those_of_a_pass(model):
-    """They are one-hot, and only of the step."""
-    if not model.config.hard_attention:
-        return
-    row = rows_for(model)[0]
-    batch = {"input_ids": torch.tensor([row])}
-    found = model.generate(
-        **batch, max_new_tokens=4, do_sample=False, output_attentions=True, return_dict_in_generate=True
-    )
-    inputs = batch | {"decoder_input_ids": found.sequences[:, :-1]}
-    if is_causal(model):
-        inputs = {"input_ids": found.sequences[:, :-1]}
-    whole = model(**inputs, output_attentions=True)
-    steps, passed = (
-        (found.attentions, whole.attentions) if is_causal(model) else (found.cross_attentions, whole.cross_attentions)
-    )
-    for step, weights in enumerate(steps):
-        position = step if not is_causal(model) else len(row) - 1 + step
-        for layer, expected in zip(weights, passed, strict=True):
-            got = layer[:, :, -1]
-            assert_identical(got, expected[:, :, position, : got.shape[-1]])
-
-
-@pytest.mark.parametrize(("kind", "streams"), KINDS)
-def test_embeddings_in_place_of_tokens(kind, streams):
-    """Embeddings are used only in the first step, for both streams; later steps read tokens."""
-    model = random_model(kind, streams)
-    batch = batch_of(model)
-    stack = model.model if is_causal(model) else model.model.encoder
-    given = {"inputs_embeds": stack.embed_tokens(batch["input_ids"]), "attention_mask": batch["attention_mask"]}
-    if streams == 2:
-        given["inputs_embeds"] = torch.cat(
-            [given["inputs_embeds"], stack.syntactic_embed_tokens(batch["input_ids"])], dim=-1
-        )
-    for options in ({}, {"num_beams": 2}):
-        assert generate(model, given, **options) == generate(model, batch, **options)
-
-
 @pytest.mark.parametrize("streams", [1, 2])
 def test_encoder_outputs_given(streams):
     model = random_model("seq2seq", streams)
@@ -189,27 +141,6 @@ def test_encoder_outputs_given(streams):
 
 
 # ---- the cache ----
-
-
-@pytest.mark.parametrize(("kind", "streams"), KINDS)
-def test_shapes_of_the_cache(kind, streams):
-    """(B, H, S, d_k); with two streams the values of both side by side, but for the last attention of the decoder."""
-    model = random_model(kind, streams)
-    inputs = batch_of(model)
-    if kind == "seq2seq":
-        inputs["decoder_input_ids"] = torch.tensor([[2, 5, 6]] * 3)
-    cache = model(**inputs, use_cache=True).past_key_values
-    width = model.config.d_model // model.config.decoder_attention_heads
-    halves = [("self_attn", cache)]
-    if kind == "seq2seq":
-        halves = [("self_attn", cache.self_attention_cache), ("encoder_attn", cache.cross_attention_cache)]
-    for name, half in halves:
-        assert len(half.layers) == model.config.decoder_layers
-        for i, layer in enumerate(half.layers):
-            last = i == model.config.decoder_layers - 1 and name == halves[-1][0]
-            length = inputs["decoder_input_ids" if name == "self_attn" and kind == "seq2seq" else "input_ids"].shape[1]
-            assert layer.keys.shape == (3, 2, length, width)
-            assert layer.values.shape == (3, 2, length, width * (2 if streams == 2 and not last else 1))
 
 
 @pytest.mark.parametrize(("kind", "streams"), KINDS)
@@ -283,14 +214,3 @@ def test_generating_past_the_last_position_is_an_error(kind, streams):
         message = f"`{name}` must have at most 16 positions .*`max_position_embeddings`.*, got 17"
         with pytest.raises(ValueError, match=message):
             model.generate(**batch, max_new_tokens=fits + 1, use_cache=use_cache, **suppress)
-
-
-def test_a_cache_made_by_hand():
-    for kind, streams in KINDS:
-        model = random_model(kind, streams)
-        cache = DynamicCache(config=model.config)
-        batch = {"input_ids": torch.tensor([[5, 6, 7]])}
-        if kind == "seq2seq":
-            cache = EncoderDecoderCache(cache, DynamicCache(config=model.config))
-            batch["decoder_input_ids"] = torch.tensor([[5, 6, 7]])
-        assert_identical(model(**batch, past_key_values=cache).logits, model(**batch, use_cache=False).logits)

@@ -76,20 +76,6 @@ def test_tokens_that_are_aligned_each_for_itself_are_as_by_the_passes():
         assert_close(getattr(found, name), expected[name], what=name)
 
 
-@pytest.mark.parametrize("attention", [False, True], ids=["plain", "attention"])
-def test_gradcheck(attention):
-    given = inputs(attention)
-
-    def function(*tensors):
-        found = jump_posterior(
-            **dict(zip(given, tensors, strict=True)), target_real=TARGET_REAL, source_real=SOURCE_REAL
-        )
-        return found.weights, found.null, found.log_likelihood
-
-    leaves = [tensor.requires_grad_() for tensor in given.values()]
-    torch.autograd.gradcheck(function, leaves)
-
-
 def test_jumps_further_than_the_table_have_its_last_weight():
     """A table that is too narrow is a wider one with equal weights at its ends."""
     narrow = inputs()
@@ -123,44 +109,6 @@ def test_uniform_jumps_give_the_model_without_jumps(limit, attention):
     assert_close(found.weights, weights / total[:, :, None] * TARGET_REAL[:, :, None])
     assert_close(found.null, given["null"] / total * TARGET_REAL)
     assert_close(found.log_likelihood, (total.log() * TARGET_REAL).sum(dim=1))
-
-
-def test_a_factor_of_a_row_does_not_change_its_posterior():
-    given = inputs()
-    factor = numbers(B, T, seed=5) * 1e6
-    scaled = given | {"weights": given["weights"] * factor[:, :, None], "null": given["null"] * factor}
-    found, expected = (jump_posterior(**g, target_real=TARGET_REAL, source_real=SOURCE_REAL) for g in (scaled, given))
-    assert_close(found.weights, expected.weights)
-    assert_close(found.log_likelihood, expected.log_likelihood + (factor.log() * TARGET_REAL).sum(dim=1), 1e-9)
-
-
-def test_padding_does_not_matter():
-    given = inputs(attention=True)
-    reals = {"target_real": TARGET_REAL, "source_real": SOURCE_REAL}
-    expected = jump_posterior(**given, **reals, count=True)
-    cells = TARGET_REAL[:, :, None] & SOURCE_REAL[:, None]
-    spoilt = given | {
-        "weights": given["weights"].masked_fill(~cells, 7.0),
-        "null": given["null"].masked_fill(~TARGET_REAL, 7.0),
-        "attention": given["attention"].masked_fill(~cells, 7.0),
-    }
-    found = jump_posterior(**spoilt, **reals, count=True)
-    for name in OUTPUTS:
-        assert_close(getattr(found, name), getattr(expected, name), what=name)
-    for b in range(B):
-        t, s = int(TARGET_REAL[b].sum()), int(SOURCE_REAL[b].sum())
-        alone = jump_posterior(
-            given["weights"][b : b + 1, :t, :s],
-            given["null"][b : b + 1, :t],
-            given["jumps"],
-            TARGET_REAL[b : b + 1, :t],
-            SOURCE_REAL[b : b + 1, :s],
-            attention=given["attention"][b : b + 1, :t, :s],
-        )
-        assert_close(found.weights[b, :t, :s], alone.weights[0])
-        assert not found.weights[b, t:].any()
-        assert not found.weights[b, :, s:].any()
-        assert not found.null[b, t:].any()
 
 
 @pytest.mark.slow
@@ -237,26 +185,3 @@ def test_em_never_lowers_the_likelihood_of_its_objective(attention):
         assert_close(normalized, table / table.max())
     assert all(later >= earlier - 1e-10 for earlier, later in itertools.pairwise(values))
     assert values[-1] > values[0] + 1e-3
-
-
-@pytest.mark.parametrize("distance", [1, -1])
-@pytest.mark.parametrize("attention", [False, True], ids=["plain", "attention"])
-def test_em_finds_the_order_of_a_text(distance, attention):
-    """Words are translated in order, or in reverse; each may equally well belong to its left neighbour."""
-    size = 12
-    places = torch.arange(size)
-    order = places if distance == 1 else places.flip(0)
-    weights = torch.full((1, size, size), 1e-3, dtype=torch.float64)
-    weights[0, places, order] = weights[0, places, (order - 1) % size] = 1.0
-    prior = torch.full_like(weights, 1 / size) if attention else None
-    real = torch.ones(1, size, dtype=torch.bool)
-    table, likelihoods = initial_jumps(3).double(), []
-    for _ in range(10):
-        found = jump_posterior(
-            weights, torch.full((1, size), 1e-4).double(), table, real, real, count=True, attention=prior
-        )
-        table = learned_jumps(found.jumps, found.chances)
-        likelihoods.append(float(found.log_likelihood))
-    assert likelihoods[-1] > likelihoods[0]
-    assert int(table.argmax()) - 3 == distance
-    assert float(table[[i for i in range(7) if i != 3 + distance]].max()) < 0.3

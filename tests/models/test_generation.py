@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 import torch
-from helpers import FAMILIES, TINY, half_of
+from helpers import FAMILIES, TINY
 from transformers import PreTrainedModel
 from transformers.cache_utils import StaticCache
 from transformers.modeling_outputs import BaseModelOutput
@@ -189,14 +189,6 @@ def test_search_with_cache_is_search_without(model: PreTrainedModel, mode: str):
             assert_same(step[finite], expected[finite])
 
 
-def test_sampling_follows_the_seed(model: PreTrainedModel):
-    drawn = set()
-    for seed in (0, 0, 1, 2):
-        torch.manual_seed(seed)
-        drawn.add(str(generate(model, do_sample=True, temperature=2.0).sequences.tolist()))
-    assert len(drawn) in (2, 3)  # seed 0 twice the same, and not always the same
-
-
 def test_beam_scores_are_those_of_the_sequences(model: PreTrainedModel):
     """Beams move between rows of the cache: their scores are recomputed from the finished sequences."""
     output = generate(model, num_beams=4, num_return_sequences=3, length_penalty=1.0)
@@ -296,27 +288,6 @@ def test_target_prefix_given(model: PreTrainedModel):
     assert continued.tolist() == expected[unfinished].tolist()
 
 
-def test_eager_generates_what_sdpa_generates(model: PreTrainedModel):
-    expected = generate(model, num_beams=2).sequences.tolist()
-    assert model.config._attn_implementation == "sdpa"
-    eager = copy.deepcopy(model)
-    eager.set_attn_implementation("eager")
-    assert generate(eager, num_beams=2).sequences.tolist() == expected
-
-
-@pytest.mark.processor
-@pytest.mark.parametrize(
-    ("family", "setting", "options"),
-    half_of(list(FAMILIES), list(SETTINGS), [{}, {"num_beams": 3}, {"cache_implementation": "static"}]),
-)
-def test_bfloat16(family: str, setting: str, options: dict):
-    model = copy.deepcopy(random_model(family, setting)).to(torch.bfloat16)
-    output = generate(model, **options)
-    assert output.sequences.shape[1] > 1
-    assert all(logits.dtype in (torch.bfloat16, torch.float32) for logits in output.logits)
-    assert all(logits.isfinite().all() for logits in output.logits)
-
-
 @pytest.mark.parametrize("options", [{}, {"num_beams": 3}, {"do_sample": True}], ids=str)
 def test_all_off_generates_what_the_stock_model_generates(family: str, options: dict):
     config_class, model_class, _, _ = FAMILIES[family]
@@ -344,18 +315,3 @@ def test_mask_keys_are_projected_once(calibrated: PreTrainedModel, key_projectio
     assert len(output.logits) > 2
     assert len(key_projections) == calibrated.config.decoder_layers
     assert set(key_projections.values()) == {1}
-
-
-@pytest.mark.usefixtures("quiet_assistant")
-def test_mask_keys_are_projected_once_with_an_assistant(
-    calibrated: PreTrainedModel, family: str, key_projections: Counter
-):
-    sentence = {name: tensor[:1] for name, tensor in BATCH.items()}
-    generate(calibrated, sentence, assistant_model=random_model(family, "off"))
-    assert set(key_projections.values()) == {1}
-
-
-def test_mask_keys_are_projected_at_each_step_without_cache(calibrated: PreTrainedModel, key_projections: Counter):
-    """This also shows that the counts in the tests above are right."""
-    output = generate(calibrated, use_cache=False)
-    assert set(key_projections.values()) == {len(output.logits)}

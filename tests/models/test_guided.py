@@ -93,19 +93,6 @@ def test_loss_and_gradients(family: str, switches: dict, shift: bool, left: bool
     assert not any(is_mask_network(name) for name in found)  # links train what the mask network calibrates, not it
 
 
-def test_the_two_objectives_stay_apart(family: str):
-    """The mask network gets only the gradient of its own loss, with links or without."""
-    model, batch = build(family, calibration="gated", leaky=True).train(), guided_batch()
-    found = []
-    for inputs in (batch, without_links(batch)):
-        model.config.guided = "links" in inputs
-        model(**inputs).loss.backward()
-        found.append({name: grad for name, grad in gradients(model).items() if is_mask_network(name)})
-        model.zero_grad()
-    assert found[0]
-    assert_gradients_close(*found)
-
-
 def test_off_is_the_stock_model(family: str):
     """No parameter more, and without links the same outputs to the bit."""
     off, on = tiny_model(family).eval(), build(family).eval()
@@ -198,19 +185,6 @@ def test_a_batch_without_links_has_no_guided_loss(family: str):
     assert_close(outputs.loss.detach(), outputs.nmt_loss)
     outputs.loss.backward()
     assert all(grad.isfinite().all() for grad in gradients(model).values())
-
-
-def test_it_learns_links(family: str):
-    """Links to the first token of every source, which no translation needs."""
-    model = build(family, guided_weight=1.0).train()
-    batch = guided_batch(links=[[(0, t) for t in range(len(target))] for _, target in LINKED_PAIRS])
-    optimizer = torch.optim.Adam(model.parameters(), 0.02)
-    for _ in range(60):
-        loss = model(**batch)
-        optimizer.zero_grad()
-        loss.loss.backward()
-        optimizer.step()
-    assert float(loss.guided_loss) < 0.05
 
 
 # ---- what is refused ----

@@ -1,8 +1,6 @@
 """The word aligner that counts, against every alignment of tiny pairs; what is loaded, saved and refused."""
 
-import copy
 import json
-import pickle
 import re
 import subprocess
 import sys
@@ -15,15 +13,13 @@ import torch
 from helpers import assert_close, assert_identical, batch_of_pairs, largest_difference
 from huggingface_hub.errors import StrictDataclassError
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModel
 from warm import warm
 
 from hf_attncal.alignment import WordAligner
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 from hf_attncal.models.functional_jumps import initial_jumps
-from hf_attncal.models.hmm_tables import predictive
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel
 
 PROGRAM = Path(__file__).with_name("load_counts_without_package.py")
@@ -180,14 +176,6 @@ def test_nothing_added_is_not_the_same_as_not_counted():
     assert_equals_reference(backward.null[0], expected[1]["null"], "backward")
 
 
-def test_predictive_probabilities_are_a_distribution():
-    counts = torch.tensor([3.0, 0.0, 1.5, 0.0], dtype=torch.float64)
-    found = predictive(counts, counts.sum(), 0.25, 4)
-    assert_close(found, torch.tensor([3.25, 0.25, 1.75, 0.25], dtype=torch.float64) / 5.5)
-    # What rounding has taken below 0 counts as 0.
-    assert_close(predictive(torch.tensor(-1e-9), torch.tensor(-1e-9), 0.25, 4), torch.tensor(0.25))
-
-
 def test_counts_are_found_by_their_pair_of_tokens():
     model, batch = tiny_model(), batch_of(PAIRS)
     found, counts = model.counts_of(batch["input_ids"], batch["target_input_ids"]), counts_of(model)
@@ -204,13 +192,6 @@ def test_counts_are_found_by_their_pair_of_tokens():
     assert model.counts_of(last, last).item() == 0
     assert model.counts_of(torch.tensor([[0]]), last).item() == 0
     assert model.counts_of(last, torch.tensor([[7]])).item() == 1
-
-
-def test_pairs_that_differ_by_their_order_only_have_counts_of_their_own():
-    model = HMMAlignModel(HMMAlignConfig(vocab_size=9, entries=1))
-    model.pairs.fill_(2 * 9 + 5)
-    model.counts.fill_(3)
-    assert model.counts_of(torch.tensor([[2, 5]]), torch.tensor([[2, 5]])).tolist() == [[[0, 0], [3, 0]]]
 
 
 def test_a_vocabulary_whose_pairs_no_float_can_hold():
@@ -248,29 +229,6 @@ def test_rows_sum_to_one_also_where_nothing_is_known():
     assert (output.forward_attention > 0).all()
 
 
-def test_a_new_model_prefers_the_next_token():
-    model = HMMAlignModel(HMMAlignConfig(vocab_size=50)).eval()
-    assert model.config.entries == len(model.pairs) == model.num_parameters() == 0
-    assert {name: bool(tensor.any()) for name, tensor in model.state_dict().items()} == {
-        name: name.endswith("jumps") for name in BUFFERS
-    }
-    width = model.config.max_jump
-    expected = torch.tensor([torch.exp(torch.tensor(-abs(d - 1) / 1.5)) for d in range(-width, width + 1)])
-    for jumps in (model.forward_jumps, model.backward_jumps, initial_jumps(width)):
-        assert_close(jumps, expected, 1e-7)
-    tokens = {"input_ids": torch.tensor([[7, 8, 9, 7, 8, 7]]), "target_input_ids": torch.tensor([[3, 4, 5]])}
-    first, second, third = model(**tokens).forward_attention[0].argmax(dim=1).tolist()
-    assert (first, second) == (0, 1)
-    assert third > second
-
-
-def test_the_output_may_be_a_tuple():
-    model, batch = tiny_model(), batch_of(PAIRS)
-    whole, parts = model.alignments(**batch), model(**batch, return_dict=False)
-    for name, part in zip(FIELDS, parts, strict=True):
-        assert_identical(whole[name], part, name)
-
-
 @pytest.mark.parametrize(
     ("name", "value", "shape"),
     [
@@ -300,16 +258,6 @@ def test_a_bad_value_is_an_error_with_its_reason():
         HMMAlignModel(config)
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("vocab_size", "many"), ("entries", 1.5), ("max_jump", None), ("uniform_jump", "0.1"), ("lowercase", 1),
-     ("null_probability", None), ("lexical_prior", [0.1]), ("symmetrization", 3), ("max_position_embeddings", 2.0)],
-)  # fmt: skip
-def test_a_bad_type_is_an_error_that_names_the_field(field, value):
-    with pytest.raises(StrictDataclassError, match=f"(?s)'{field}'.*{re.escape(repr(value))}"):
-        HMMAlignConfig(**{field: value})
-
-
 # ---- saving and loading ----
 
 
@@ -333,16 +281,6 @@ def test_a_model_without_counts_can_be_saved(tmp_path):
     loaded = AutoModel.from_pretrained(tmp_path)
     assert len(loaded.pairs) == 0
     assert_identical(loaded.forward_jumps, initial_jumps(TINY["max_jump"]))
-
-
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
-def test_copies_are_the_same_and_their_own(copied):
-    model = tiny_model()
-    expected = model(**batch_of(PAIRS)).forward_attention
-    other = copied(model)
-    assert_identical(other(**batch_of(PAIRS)).forward_attention, expected)
-    other.counts.zero_()
-    assert_identical(model(**batch_of(PAIRS)).forward_attention, expected)
 
 
 @pytest.mark.parametrize(
@@ -483,36 +421,6 @@ def test_it_links_words_and_names_those_without(tokenizer):
     assert [null > 0.5 for null in found.target_null] == [True, False, False, False]
     assert found.symmetrization == "harmonic"
     assert json.loads(json.dumps(found.to_dict()))["links"] == [[0, 1], [1, 3], [2, 2]]
-
-
-def test_sides_without_words_have_no_links(tokenizer):
-    results = aligner_of(tokenizer).align([("", "das Haus"), ("the house", " "), ("", ""), ("house", "Haus")])
-    assert [len(result.links) for result in results] == [0, 0, 0, 1]
-    assert list(results[0].target_null) == [1, 1]
-    assert list(results[1].source_null) == [1, 1]
-
-
-def test_sentences_longer_than_the_model_are_aligned_in_windows():
-    sides = [[f"{side}{n}" for n in range(50)] for side in "st"]
-    words = Tokenizer(models.WordLevel({word: n for n, word in enumerate(["[UNK]", *sides[0], *sides[1]])}, "[UNK]"))
-    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="[UNK]", pad_token="[UNK]")
-    dictionary = dict(zip(*sides, strict=True))
-    aligners = aligner_of(tokenizer, dictionary), aligner_of(tokenizer, dictionary, max_position_embeddings=20)
-    for aligner in aligners:
-        aligner.source.longest_uncut = None  # else it would be cut, and its parts are short
-    whole, windows = (aligner.align([sides])[0] for aligner in aligners)
-    assert set(windows.links) == set(whole.links) == {(n, n) for n in range(50)}
-    assert windows.scores != whole.scores
-
-
-def test_an_aligner_is_loaded_by_its_folder(tokenizer, tmp_path):
-    aligner = aligner_of(tokenizer, lowercase=True)
-    for part in (aligner.model, tokenizer):
-        part.save_pretrained(tmp_path)
-    loaded = WordAligner.from_pretrained(tmp_path, device="cpu")
-    pairs = [("the old house", "das alte Haus")]
-    assert [a for a in loaded.align(pairs)] == [a for a in aligner.align(pairs)]
 
 
 # ---- words that one side never had ----

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from helpers import assert_close, assert_gradients_close, enable_checkpointing, gradients, is_mask_network
+from helpers import assert_close, assert_gradients_close, gradients, is_mask_network
 from huggingface_hub.errors import StrictDataclassError
 from luong_helpers import TINY, tiny_luong
 from reference_luong import SlowLuong
@@ -48,7 +48,8 @@ SETTINGS = {
     "gated, trained inputs": {"calibration": "gated", "mask_inputs": "trained"},
     "gated, output gate": {"calibration": "gated", "output_gate": True},
 }
-CALIBRATED = [name for name, switches in SETTINGS.items() if "calibration" in switches]
+
+
 # One of them has one token, one a target longer than its source and the window.
 PAIRS = [([4, 7, 3, 9, 2], [6, 10, 4, 2]), ([2], [9, 2]), ([5, 8, 2], [9, 4, 3, 6, 8, 2])]
 
@@ -173,21 +174,6 @@ def test_gradients(setting: str):
     assert_gradients_close(gradients(model), expected, 1e-10)
 
 
-@pytest.mark.parametrize("setting", CALIBRATED)
-def test_each_objective_trains_only_its_own_parameters(setting: str):
-    model = tiny_luong(**SETTINGS[setting]).train()
-    model(**batch_of(PAIRS)).loss.backward()
-    expected = {}
-    for mask_network in (False, True):
-        twin = copy.deepcopy(model)
-        twin.zero_grad(set_to_none=True)
-        for name, parameter in twin.named_parameters():
-            parameter.requires_grad_(is_mask_network(name) == mask_network)
-        twin(**batch_of(PAIRS), compute_mask_loss=mask_network).loss.backward()
-        expected |= gradients(twin)
-    assert_gradients_close(gradients(model), expected)
-
-
 @pytest.mark.parametrize("switches", [{"calibration": "gated", "leaky": True}, {"calibration": "fixed"}], ids=str)
 def test_means_and_details_of_steps_are_those_of_the_whole(switches: dict):
     """With input feeding, they are collected step by step."""
@@ -215,29 +201,6 @@ def test_gumbel_samples_in_training_and_chooses_at_inference():
     for n, (source, target) in enumerate(PAIRS):
         found = slow.decode(source, [2, *target[:-1]])
         assert_close(weights[n, 0, : len(target), : len(source)].detach(), found["weights"].detach())
-
-
-@pytest.mark.parametrize("fed", [True, False])
-def test_hidden_states(fed: bool):
-    """Embeddings and every layer; the last state is what the output layer reads."""
-    model = tiny_luong(input_feeding=fed, bidirectional=True, selective_gate=True).eval()
-    outputs = model(**batch_of(PAIRS), output_hidden_states=True)
-    assert [tuple(states.shape) for states in outputs.encoder_hidden_states] == [(3, 5, 3), (3, 5, 4), (3, 5, 4)]
-    assert [tuple(states.shape) for states in outputs.decoder_hidden_states] == [(3, 6, 3), (3, 6, 4), (3, 6, 4)]
-    assert torch.equal(outputs.encoder_hidden_states[-1], outputs.encoder_last_hidden_state)
-    without = model(**batch_of(PAIRS))
-    assert torch.equal(without.logits, outputs.logits)
-    assert without.encoder_hidden_states is None
-
-
-def test_a_source_of_only_padding_gives_defined_numbers():
-    model = tiny_luong(bidirectional=True, selective_gate=True).train()
-    batch = batch_of(PAIRS)
-    batch["attention_mask"][1] = 0
-    outputs = model(**batch, output_attentions=True)
-    outputs.loss.backward()
-    assert all(g.isfinite().all() for g in gradients(model).values())
-    assert (outputs.cross_attentions[0][1] == 0).all()
 
 
 @pytest.mark.processor
@@ -269,32 +232,6 @@ def test_dropout_is_drawn_at_each_step_and_absent_in_evaluation():
         assert_close(model.eval()(**batch_of(PAIRS)).loss.detach(), expected.detach())
 
 
-def test_losses_of_micro_batches_add_up():
-    """Accumulated micro-batches divided by the tokens of all of them are one batch."""
-    model = tiny_luong(calibration="gated").train()
-    model(**batch_of(PAIRS)).loss.backward()
-    expected = gradients(model)
-    model.zero_grad()
-    for pair in PAIRS:
-        model(**batch_of([pair]), num_items_in_batch=sum(len(target) for _, target in PAIRS)).loss.backward()
-    assert_gradients_close(gradients(model), expected)
-
-
-@pytest.mark.processor
-@pytest.mark.parametrize("setting", ["general", "local-p", "gated, leaky, head", "unfed", "gru"])
-def test_bfloat16(setting: str):
-    model = tiny_luong(**SETTINGS[setting]).to(torch.bfloat16).train()
-    outputs = model(**batch_of(PAIRS))
-    assert outputs.logits.dtype == torch.bfloat16
-    outputs.loss.backward()
-    assert all(g.isfinite().all() for g in gradients(model).values())
-    double = tiny_luong(**SETTINGS[setting]).train()(**batch_of(PAIRS))
-    assert outputs.loss.item() == pytest.approx(double.loss.item(), rel=0.05)
-    with torch.autocast("cpu", torch.bfloat16):
-        outputs = tiny_luong(**SETTINGS[setting]).float().train()(**batch_of(PAIRS))
-    assert outputs.loss.item() == pytest.approx(double.loss.item(), rel=0.05)
-
-
 @pytest.mark.processor
 @pytest.mark.parametrize("setting", ["general", "unfed", "gru"])
 def test_an_lstm_that_autocast_cannot_have_runs_in_float32(setting: str, monkeypatch):
@@ -319,20 +256,6 @@ def test_an_lstm_that_autocast_cannot_have_runs_in_float32(setting: str, monkeyp
     assert outputs.logits.dtype == torch.bfloat16
     for name, gradient in gradients(model).items():
         assert torch.allclose(gradient, gradients(expected)[name], rtol=0.1, atol=0.02), name
-
-
-@pytest.mark.processor
-def test_the_kernel_is_asked_without_a_trace():
-    """The question changes no random numbers, and can be asked in inference mode."""
-    has_lstm_kernel.cache_clear()
-    torch.manual_seed(0)
-    expected = torch.rand(2)
-    torch.manual_seed(0)
-    with torch.inference_mode():
-        inside = has_lstm_kernel(torch.bfloat16)
-    assert torch.equal(torch.rand(2), expected)
-    has_lstm_kernel.cache_clear()
-    assert has_lstm_kernel(torch.bfloat16) == inside
 
 
 def test_initial_weights():
@@ -396,13 +319,6 @@ def test_configurations_that_are_refused(settings: dict, message: str):
         LuongConfig(**TINY | settings)
 
 
-def test_a_setting_is_checked_again_when_a_model_is_built():
-    config = LuongConfig(**TINY)
-    config.score = "bilinear"
-    with pytest.raises((ValueError, StrictDataclassError), match="`score` must be one of"):
-        LuongForConditionalGeneration(config)
-
-
 def test_location_has_a_longest_source():
     model = tiny_luong(score="location").eval()
     long = torch.full((2, 7), 5)
@@ -435,8 +351,3 @@ def test_inputs_that_are_refused():
     mask = {"attention_mask": batch["attention_mask"]}
     for given in (encoded, encoded.to_tuple()):
         assert torch.equal(model(encoder_outputs=given, decoder_input_ids=tokens, **mask).logits, expected)
-
-
-def test_gradient_checkpointing_is_refused():
-    with pytest.raises(ValueError, match=r"does not support (gradient|activation) checkpointing"):
-        enable_checkpointing(tiny_luong(), None)

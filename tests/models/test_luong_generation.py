@@ -10,7 +10,6 @@ from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
 from hf_attncal import LuongConfig, LuongForConditionalGeneration
-from hf_attncal.models import luong_layers
 from hf_attncal.models.cache import NamedTensors, RecurrentCache
 
 PAD, EOS, START = 1, 2, 2
@@ -115,17 +114,6 @@ def test_with_the_cache_is_without_it(model, options: dict):
         torch.testing.assert_close(step, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_steps_of_the_library_find_the_same(monkeypatch):
-    """Beams are rows of its batch; what a search finds is what it finds with steps of our own."""
-    model = random_model("general")
-    ours = generate(model, num_beams=20)
-    monkeypatch.setattr(luong_layers, "MANY_ROWS", 60)
-    monkeypatch.delattr(luong_layers.LuongDecoderLayer, "step")
-    theirs = generate(model, num_beams=20)
-    assert theirs.sequences.tolist() == ours.sequences.tolist()
-    assert_close(theirs.sequences_scores, ours.sequences_scores, 1e-5)
-
-
 def test_sources_stay_where_they_are(monkeypatch):
     """While beams move within their sentences; what is kept of the sources is not copied."""
     model, taken = random_model("general"), []
@@ -136,15 +124,6 @@ def test_sources_stay_where_they_are(monkeypatch):
     generate(model, num_beams=4)
     assert len(taken) > 2
     assert 0 not in taken
-
-
-def test_greedy_search_takes_the_best_token(model):
-    output = generate(model)
-    with torch.no_grad():
-        logits = model(**BATCH, decoder_input_ids=output.sequences[:, :-1], use_cache=False).logits
-    best = logits.argmax(dim=-1)
-    real = real_tokens(output.sequences)
-    assert best[real].tolist() == output.sequences[:, 1:][real].tolist()
 
 
 def test_beam_scores_are_those_of_the_sequences(model):
@@ -186,27 +165,6 @@ def test_beam_search_is_the_slow_one(model, penalty: float):
     for row, source in zip(found, SOURCE, strict=True):
         expected = slow_beam_search(model, source[source != PAD], 20, 5, penalty)
         assert row == expected + [PAD] * (len(row) - len(expected))
-
-
-def test_scores_of_transitions(model):
-    """`compute_transition_scores` finds the token of each beam's own past."""
-    output = generate(model, num_beams=4, num_return_sequences=2)
-    found = model.compute_transition_scores(output.sequences, output.scores, output.beam_indices)
-    expected = log_probabilities(model, output.sequences, torch.arange(3).repeat_interleave(2))
-    assert_close(found.double(), expected[:, : found.shape[1]], 1e-5)
-
-
-def test_samples_are_of_their_own_sentence():
-    """Several of a sentence share its source; the likely ones are frequent."""
-    model = random_model("general")
-    torch.manual_seed(5)
-    output = generate(model, do_sample=True, top_k=0, num_return_sequences=400, max_new_tokens=1)
-    with torch.no_grad():
-        first = model(**BATCH, decoder_input_ids=PREFIX[:, :1]).logits[:, -1].softmax(dim=-1)
-    for tokens, expected in zip(output.sequences[:, 1].split(400), first, strict=True):
-        found = torch.bincount(tokens, minlength=SIZE["vocab_size"]) / 400
-        assert (found - expected).abs().max() < 0.08
-    assert (first[0] - first[1]).abs().max() > 0.15
 
 
 def test_an_empty_source_is_generated_from(model):
@@ -340,9 +298,3 @@ def test_assisted_generation_is_refused():
     for assistance in ({"assistant_model": copy.deepcopy(model)}, {"prompt_lookup_num_tokens": 2}):
         with pytest.raises(ValueError, match="assisted generation is not supported with stateful models"):
             generate(model, one, **assistance)
-
-
-def test_prefixes_of_unequal_length_are_refused():
-    mask = torch.tensor([[0, 1, 1], [1, 1, 1], [1, 1, 1]])
-    with pytest.raises(ValueError, match=r"`decoder_attention_mask`.*padding in front"):
-        generate(random_model("general"), BATCH | {"decoder_input_ids": PREFIX, "decoder_attention_mask": mask})

@@ -20,7 +20,6 @@ from transformers import AutoModelForSeq2SeqLM
 from transformers.modeling_outputs import BaseModelOutput
 
 from hf_attncal import LuongConfig, LuongForConditionalGeneration
-from hf_attncal.models.uam import expected_counts
 
 NULL = 9
 # Sources with a repeated token; a target as long as its source with nulls, one longer than its source, one shorter.
@@ -122,32 +121,6 @@ def test_losses_of_micro_batches_add_up(family: str):
     sum(part.loss for part in parts).backward()
     assert_gradients_close(gradients(model), expected)
     assert_close(sum(part.uam_loss for part in parts), whole.uam_loss)
-
-
-def test_a_module_that_predicts_the_source_has_no_loss():
-    """Steps that predict the source in another order, a repeated token twice."""
-    model = build("marian")
-    source = [4, 7, 3, 7, 2]
-    logits = torch.full((1, 5, 11), -1e3)
-    logits[0, torch.arange(5), torch.tensor([7, 2, 4, 7, 3])] = 0.0
-    counts = expected_counts(logits, torch.ones(1, 5, dtype=torch.bool))
-    assert counts[0].tolist() == [source.count(token) for token in range(11)]
-    assert model(**padded_pairs(PAIRS)).uam_loss > 0.01
-
-
-def test_gradients_of_the_sum():
-    """Checked by finite differences; steps without a target have no gradient."""
-    logits = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
-    mask = torch.tensor([[True, True, False], [True, False, False]])
-    assert torch.autograd.gradcheck(lambda logits: expected_counts(logits, mask), logits)
-    broken = logits.detach().clone()
-    broken[~mask] = float("nan")
-    broken.requires_grad_()
-    counts = expected_counts(broken, mask)
-    counts.square().sum().backward()
-    assert_close(counts.detach(), expected_counts(logits, mask).detach())
-    assert (broken.grad[~mask] == 0).all()
-    assert broken.grad[mask].abs().max() > 0.01
 
 
 # ---- the probabilities ----

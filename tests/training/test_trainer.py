@@ -18,7 +18,6 @@ from transformers import (
     PreTrainedTokenizerFast,
     Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
-    TrainerCallback,
     TrainingArguments,
 )
 
@@ -41,16 +40,6 @@ CHECKPOINTING = (
 def tiny(family: str, **switches):
     """A tiny model of any family that has a decoder with cross-attention."""
     return tiny_luong(**switches) if family == "luong" else tiny_model(family, **switches)
-
-
-class StopAfter(TrainerCallback):
-    """A run that ends early, with the checkpoint of that step."""
-
-    def __init__(self, step: int):
-        self.step = step
-
-    def on_step_end(self, args, state, control, **kwargs):
-        control.should_training_stop = control.should_training_stop or state.global_step == self.step
 
 
 # ---- the batch, cut in different ways ----
