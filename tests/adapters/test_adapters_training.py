@@ -331,29 +331,6 @@ def test_parameters_that_the_mask_loss_would_reach_are_refused(bases, batch, con
         model.train()(**batch)
 
 
-def test_a_frozen_mask_network_costs_no_second_pass(bases, batch):
-    model = adapted(bases["marian"], calibration="gated")
-    calls = []
-    model.get_base_model().get_decoder().register_forward_hook(lambda *_: calls.append(1))
-    model.train()(**batch)
-    assert len(calls) == 2
-    for name, parameter in model.named_parameters():
-        parameter.requires_grad_(parameter.requires_grad and "mask_network" not in name)
-    outputs = model(**batch)
-    assert len(calls) == 3
-    outputs.loss.backward()
-    assert all("attncal_gate" in name for name in gradients(model))
-
-
-def test_a_path_as_the_name_of_an_adapter_is_refused_before_training(bases, tmp_path):
-    model = load_base(bases["marian"])
-    model.add_adapter(AttentionCalibrationConfig(calibration="gated"), "cal")
-    model.add_adapter(LoraConfig(r=2, target_modules=["q_proj"]), "/lora")
-    model.set_adapter(["cal", "/lora"])
-    with pytest.raises(ValueError, match=r"`adapter_name`.*'/lora'"):
-        train(tmp_path, model, own=True)
-
-
 def fresh_of_another_kind(bases):
     model = load_base(bases["marian"])
     model.add_adapter(AttentionCalibrationConfig(calibration="gated"), "cal")
@@ -442,13 +419,6 @@ def test_autocast_trains_every_parameter(tmp_path, settings, batch):
 # ---- what would silently train something else ----
 
 
-def test_reentrant_checkpointing_is_refused(bases, batch):
-    model = adapted(bases["marian"], calibration="gated")
-    enable_checkpointing(model.get_base_model(), {"use_reentrant": True})
-    with pytest.raises(ValueError, match=r"`use_reentrant`.*False"):
-        model.train()(**batch)
-
-
 def test_missing_labels_are_refused(bases, batch, tmp_path):
     model = adapted(bases["marian"], calibration="gated")
     inputs = {name: tensor for name, tensor in batch.items() if name != "labels"}
@@ -483,17 +453,3 @@ def test_uncounted_annealing_is_logged(bases, batch, monkeypatch):
     model.set_annealing_step(0)
     model(**batch)
     assert len(said) == 1
-
-
-def test_a_negative_step(bases):
-    model = adapted(bases["marian"], calibration="annealed")
-    with pytest.raises(ValueError, match=r"`step`.*0.*got -1"):
-        model.set_annealing_step(-1)
-
-
-def test_a_disabled_adapter_trains_as_the_base_does(bases, batch):
-    base = load_base(bases["marian"]).train()
-    expected = base(**batch).loss
-    model = adapted(bases["marian"], calibration="gated").train()
-    with model.disable_adapter():
-        assert_identical(model(**batch).loss.detach(), expected.detach())

@@ -33,7 +33,7 @@ from hf_attncal.alignment.aligner_opening import name_of_encoder, open_encoder
 from hf_attncal.alignment.count_learner import CountLearner
 from hf_attncal.alignment.encoder_prior import TEMPERATURE, EncoderPrior, default_layer
 from hf_attncal.alignment.encoder_reader import EmbeddingRows, EncoderReader, rows_in_file
-from hf_attncal.alignment.likelihood_ratio import MOST, EncoderFactors, LikelihoodRatio, joined, spread
+from hf_attncal.alignment.likelihood_ratio import MOST, EncoderFactors, LikelihoodRatio
 from hf_attncal.alignment.seq2seq import Seq2SeqAttention
 from hf_attncal.alignment.statistical import link_cells, quick_aligner
 from hf_attncal.commands import main
@@ -306,14 +306,6 @@ def test_an_unused_encoder_changes_nothing():
     assert plain.align(PAIRS) == helped.align(PAIRS)
 
 
-def test_spread_and_joined():
-    source, target = sides_of(TOKENS)[4:6]
-    cells = np.array([[0.5]], np.float16)
-    assert spread(cells, source, target).tolist() == [[0.5], [0.0]]
-    batch = joined([torch.ones(1, 2), torch.ones(3, 1)])
-    assert batch.tolist() == [[[1, 1], [0, 0], [0, 0]], [[1, 0], [1, 0], [1, 0]]]
-
-
 # ---- text that an encoder knows ----
 
 
@@ -447,13 +439,6 @@ def test_attention_can_be_combined_with_an_encoder():
         for link, score in both.items():
             assert score == pytest.approx(0.5 * attention.get(link, 0.0) + 0.5 * float(cells[link]), abs=1e-6)
         assert attention.keys() <= both.keys()
-
-
-def test_unrecognised_words_are_reported():
-    made = prior()
-    assert "too little" in made.summary()
-    made.cells(TEXTS)
-    assert "beyond chance" in made.summary()
 
 
 # ---- commands ----
@@ -660,15 +645,6 @@ def test_counts_learned_with_an_encoder_do_not_need_it_later(corpus, folder, tmp
     aligner = WordAligner.from_pretrained(trained(corpus, folder, tmp_path, monkeypatch, "preset=hmm"), device="cpu")
     assert aligner.source.prior is None
     assert share_right(aligner, corpus) > 0.8 > share_right(counting_aligner(corpus), corpus) + 0.2
-
-
-@pytest.mark.filterwarnings("ignore:Kept", "ignore:The aligner is probably bad")
-def test_a_network_learns_from_the_links_of_both(corpus, folder, tmp_path, monkeypatch):
-    tiny = ["preset=small", "training.max_steps=1", "model.d_model=8", "model.ffn_dim=8", "model.attention_heads=2"]
-    made = trained(corpus, folder, tmp_path, monkeypatch, *tiny, "jump_pairs=0")
-    assert WordAligner.from_pretrained(made, device="cpu").source.prior is None
-    counts = WordAligner.from_pretrained(made / "hmm", device="cpu")
-    assert share_right(counts, corpus) > 0.8
 
 
 def test_models_that_are_not_encoders_are_refused_before_reading(files, tmp_path, capsys):

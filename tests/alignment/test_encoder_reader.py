@@ -3,7 +3,6 @@
 import copy
 import functools
 import json
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -27,7 +26,7 @@ from transformers import (
 
 from hf_attncal import align_quick
 from hf_attncal.alignment.encoder_prior import EncoderPrior
-from hf_attncal.alignment.encoder_reader import EncoderReader, window_slices
+from hf_attncal.alignment.encoder_reader import EncoderReader
 from hf_attncal.inference.running import Running
 
 
@@ -61,19 +60,6 @@ def test_an_encoder_without_states_is_refused():
 
 
 # ---- long texts ----
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 7, 16])
-@pytest.mark.parametrize("length", [1, 2, 7, 16, 17, 40, 129])
-def test_windows_cover_a_sentence_and_overlap(length, size):
-    windows = window_slices(length, size)
-    assert (windows[0].start, windows[-1].stop) == (0, length)
-    assert all(0 < window.stop - window.start <= size for window in windows)
-    assert (len(windows) == 1) == (length <= size)
-    for window, following in pairwise(windows):
-        assert window.start < following.start
-        shared = window.stop - following.start
-        assert shared >= (size / 4 if size > 1 else 0)
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta"])

@@ -1,7 +1,6 @@
 """Counts of linked words, their probabilities, what is left out, and the memory that it takes."""
 
 import random
-import tracemalloc
 from collections import Counter
 from dataclasses import astuple
 
@@ -65,20 +64,3 @@ def test_a_link_of_a_word_that_is_not_there_is_refused_and_nothing_is_counted(li
     with pytest.raises(ValueError, match=rf"link {link[0]}-{link[1]}.*3 source.*3 target"):
         counts.add(["a"] * 3, ["b"] * 3, [(0, 0), link])
     assert not counts.pairs
-
-
-def test_memory_does_not_grow_with_the_text():
-    counts = LinkCounts()
-
-    def more(times: int) -> int:
-        for number in range(times):
-            counts.add(f"a b c{number % 50}".split(), ["u", "v", "w"], [(0, 0), (1, 1), (2, 2)])
-        return tracemalloc.get_traced_memory()[0]
-
-    tracemalloc.start()
-    try:
-        first = more(500)
-        assert more(5_000) < first + 10_000
-    finally:
-        tracemalloc.stop()
-    assert sum(counts.pairs.values()) == 16_500

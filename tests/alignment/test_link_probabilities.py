@@ -1,6 +1,5 @@
 """Scores of links as probabilities: what is learned, saved, applied and refused."""
 
-import json
 import math
 import random
 from copy import copy, deepcopy
@@ -71,13 +70,6 @@ def test_links_that_are_all_right_have_a_finite_fit():
     assert all(0.5 < p < 1 for p in found.of([0.0, 0.5, 1.0]))
 
 
-def test_probabilities_keep_the_order_of_scores():
-    said = RULES["harmonic"].of([0.0, 0.01, 0.3, 0.8, 1.0])
-    assert list(said) == sorted(said)
-    assert len(set(said)) == 5
-    assert RULES["harmonic"].of([]) == ()
-
-
 def test_overconfident_scores_are_corrected_on_other_pairs(aligner):
     generator = random.Random(6)
     gold = annotated(aligner, lambda score: generator.random() < 0.2 + 0.4 * score, 400)
@@ -92,26 +84,6 @@ def test_overconfident_scores_are_corrected_on_other_pairs(aligner):
         pytest.approx(measured.probabilities.rules["harmonic"].slope, abs=0.3),
         pytest.approx(measured.probabilities.rules["harmonic"].intercept, abs=0.3),
     )
-
-
-def test_possible_links_are_right(aligner):
-    pairs = sentences(30)
-    links = [one.links for one in aligner.align(pairs)]
-    some = [frozenset(found[::2]) for found in links]
-    learned = [
-        calibrate_links(aligner, Gold(pairs, [GoldAlignment(sure, found) for found in some]))
-        for sure in (frozenset(), some[0])
-    ]
-    assert learned[0].before.right == learned[1].before.right
-    assert 0.4 < learned[0].before.right < 0.7
-
-
-def test_an_aligner_that_is_calibrated_is_calibrated_from_its_own_scores(aligner):
-    generator = random.Random(6)
-    gold = annotated(aligner, lambda score: generator.random() < 0.2 + 0.4 * score)
-    once, again = calibrate_links(aligner, gold), calibrate_links(with_probabilities(aligner), gold)
-    assert once == again
-    assert with_probabilities(aligner).probabilities is not None
 
 
 @pytest.mark.parametrize(
@@ -344,15 +316,3 @@ def test_a_file_of_another_kind_is_named(text, tmp_path):
     path.write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match=f"{PROBABILITIES_FILE}.*attncal align calibrate"):
         LinkProbabilities.load(path)
-
-
-def test_the_file_is_plain_json(tmp_path):
-    values = json.loads(LinkProbabilities(RULES, 3).save(tmp_path).read_text(encoding="utf-8"))
-    assert values.pop("seal")["model"] == {}  # there is no model beside it
-    assert values == {
-        "pairs": 3,
-        "settings": None,
-        "unknown": None,
-        "score": None,
-        "rules": {name: {"slope": rule.slope, "intercept": rule.intercept} for name, rule in RULES.items()},
-    }

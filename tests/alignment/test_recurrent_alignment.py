@@ -88,21 +88,6 @@ def test_a_word_after_every_source_word_is_not_aligned():
     assert alignment.plot().axes
 
 
-def test_a_saved_model_aligns_as_before(model, tmp_path):
-    model.save_pretrained(tmp_path)
-    bpe_tokenizer().save_pretrained(tmp_path)
-    pairs = list(zip(SOURCES, TARGETS, strict=True))
-    aligned = WordAligner.from_pretrained(tmp_path, device="cpu").align(pairs)
-    before = WordAligner(model, bpe_tokenizer()).align(pairs)
-    assert [alignment.links for alignment in aligned] == [alignment.links for alignment in before]
-    weights = seq2seq_weights(model, bpe_tokenizer(), SOURCES, TARGETS)
-    for alignment, of_pair in zip(aligned, weights, strict=True):
-        best = {(int(row.argmax()), j) for j, row in enumerate(of_pair) if row.max() > 0}
-        assert set(alignment.links) == best
-    with pytest.raises(ValueError, match=r"`layer`.*-1.*0"):
-        WordAligner.from_pretrained(tmp_path, device="cpu", settings=Seq2SeqAttention(1)).check()
-
-
 def test_the_search_tries_both_steps_of_the_one_attention(model):
     gold = [GoldAlignment(frozenset(pair.links), frozenset(pair.links)) for pair in PAIRS]
     ranked = select_attention(model, bpe_tokenizer(), SOURCES, TARGETS, gold)

@@ -24,10 +24,6 @@ from seq2seq_helpers import (
     sized,
     text_model,
 )
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import (
-    PreTrainedTokenizerFast,
-)
 
 from hf_attncal.alignment import (
     GoldAlignment,
@@ -40,9 +36,7 @@ from hf_attncal.alignment import (
     seq2seq_weights,
 )
 from hf_attncal.alignment.gold import score_aligner, tune_threshold
-from hf_attncal.alignment.seq2seq import token_rows
 from hf_attncal.data.linked_pairs import Gold
-from hf_attncal.data.words import NO_WORD, text_and_word_ids
 from hf_attncal.metrics.aer import AER, paired_counts
 
 
@@ -70,12 +64,6 @@ def words_of(tokenizer, text):
 
 
 # ---- rows ----
-
-
-def test_rows_of_tokens():
-    steps = torch.arange(6.0).view(1, 3, 2)
-    assert token_rows(steps, shift=False).tolist() == steps.tolist()
-    assert token_rows(steps, shift=True).tolist() == [[[2, 3], [4, 5], [4, 5]]]
 
 
 # ---- weights between words ----
@@ -147,31 +135,6 @@ def test_the_prefix_is_read_by_the_model_and_has_no_words(model):
     assert_close(weights, plain[:, 2:])
 
 
-def test_a_tokenizer_without_end_of_sentence_gets_one():
-    """Otherwise the last word would never be a decoder input."""
-    tokenizer = bpe_tokenizer()
-    model, settings = text_model("marian", "stock"), Seq2SeqAttention(1, shift=True)
-    expected = seq2seq_weights(model, tokenizer, SOURCES[:1], TARGETS[:1], settings)[0]
-
-    class WithoutEnd(_Around):
-        def __call__(self, **options):
-            special = "text" in options  # sources keep theirs: the encoder sees it
-            return tokenizer(**options | {"add_special_tokens": special})
-
-    found = seq2seq_weights(model, WithoutEnd(tokenizer), SOURCES[:1], TARGETS[:1], settings)[0]
-    assert torch.equal(found, expected)
-
-
-class _Around:
-    """A tokenizer that hands everything on to another one."""
-
-    def __init__(self, tokenizer):
-        self._tokenizer = tokenizer
-
-    def __getattr__(self, name):
-        return getattr(self._tokenizer, name)
-
-
 # ---- errors ----
 
 
@@ -222,10 +185,6 @@ def test_settings_are_saved_with_the_checkpoint(tmp_path):
     above = Seq2SeqAttention(1, threshold=0.25)
     above.save(tmp_path)
     assert Seq2SeqAttention.load(tmp_path) == above
-
-
-def test_without_saved_settings_there_are_none(tmp_path):
-    assert Seq2SeqAttention.load(tmp_path) is None
 
 
 @pytest.mark.parametrize("text", ['{"layer": 1, "head": [1]}', "{}", "[1]", '{"layer": "1"}', "{"])
@@ -347,17 +306,6 @@ def test_the_mean_of_the_step_before_and_after_a_token_comes_first_where_it_is_b
     assert best.to_dict() == Seq2SeqAttention.from_dict(best.to_dict()).to_dict()
     with pytest.raises(ValueError, match="`beside` needs `weights='attention'`"):
         replace(one, weights="contribution", beside=other)
-
-
-def test_the_attention_that_made_the_annotation_is_found():
-    model, tokenizer = text_model("marian", "stock"), bpe_tokenizer()
-    for wanted in (Seq2SeqAttention(1, (1,), True), Seq2SeqAttention(2, None, False)):
-        links = [argmax_links(pair) for pair in seq2seq_weights(model, tokenizer, SOURCES, TARGETS, wanted)]
-        gold = [GoldAlignment(frozenset(pair), frozenset(pair)) for pair in links]
-        ranked = select_attention(model, tokenizer, SOURCES, TARGETS, gold)
-        perfect = [settings for settings, score in ranked if score.aer == 0]
-        assert wanted in perfect
-        assert len(perfect) <= 2  # one head may decide the maximum of the average
 
 
 @functools.cache
@@ -555,17 +503,6 @@ def test_links_between_the_words_of_what_was_generated(family, kind):
     assert words > len(texts)
 
 
-def test_sources_padded_on_the_left(monkeypatch):
-    model, tokenizer = generating_model("marian", "ours"), bpe_tokenizer()
-    batch, output = generate(model, padding_side="left")
-    assert not batch["attention_mask"].all()
-    monkeypatch.setattr(tokenizer, "padding_side", "left")
-    expected = align_generated(model, output, attention_mask=batch["attention_mask"])
-    found = align_generated(model, output, tokenizer=tokenizer, sources=SOURCES)
-    for alignment, same in zip(found, expected, strict=True):
-        assert torch.equal(alignment.attention, same.attention)
-
-
 def test_generation_records_no_contributions():
     model = generating_model("marian", "ours")
     batch, output = generate(model)
@@ -621,28 +558,3 @@ def test_inputs_that_do_not_fit_are_refused():
 
 
 # ---- words of generated tokens ----
-
-
-def test_tokens_need_not_be_those_of_the_text():
-    tokenizer = bpe_tokenizer()
-    vocabulary = tokenizer.get_vocab()
-    pieces = ["▁", "d", "o", "g", "<pad>", "▁d", "o", "▁", "▁", "g", "▁", "</s>"]
-    text, word_ids = text_and_word_ids(tokenizer, [vocabulary[piece] for piece in pieces])
-    assert text.split() == ["dog", "do", "g"]
-    assert word_ids.tolist() == [0, 0, 0, 0, NO_WORD, 1, 1, 2, 2, 2, NO_WORD, NO_WORD]
-
-
-def test_bytes_of_one_character_stay_together():
-    byte_level = Tokenizer(models.BPE())
-    byte_level.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    byte_level.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    byte_level.train_from_iterator([], trainers.BpeTrainer(initial_alphabet=alphabet, special_tokens=["</s>"]))
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=byte_level, eos_token="</s>")
-    text = "aé 中 ü"
-    ids = tokenizer(text)["input_ids"]
-    assert len(ids) == len(text.encode())
-    found, word_ids = text_and_word_ids(tokenizer, [*ids, tokenizer.eos_token_id])
-    assert found == text
-    # a, 2 bytes of é; space, 3 bytes of 中; space, 2 bytes of ü
-    assert word_ids.tolist() == [0] * 3 + [1] * 4 + [2] * 3 + [NO_WORD]

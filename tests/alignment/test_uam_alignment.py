@@ -1,7 +1,6 @@
 """Word alignment from the unsupervised alignment module, of every model that may have it."""
 
 import copy
-import json
 
 import pytest
 import torch
@@ -117,16 +116,6 @@ def test_the_search_finds_it(tokenizer):
     ranked = select_attention(model, tokenizer, SOURCES, TARGETS, gold, weights="uam")
     assert [settings for settings, _ in ranked] == [UAM, Seq2SeqAttention(0, weights="uam")]
     assert ranked[0][1].aer == 0 < ranked[1][1].aer
-
-
-def test_settings_are_saved(tmp_path):
-    UAM.save(tmp_path)
-    stored = json.loads((tmp_path / "alignment.json").read_text())
-    assert stored.pop("seal")["model"] == {}
-    expected = {"layer": 0, "heads": None, "shift": False, "source_prefix": "", "weights": "uam", "threshold": None}
-    expected |= {"beside": None, "mutual": False}
-    assert stored == expected
-    assert Seq2SeqAttention.load(tmp_path) == UAM
 
 
 def test_a_model_without_it_is_refused(tokenizer):

@@ -36,19 +36,6 @@ def source_distribution(folder: Path, names: list[str]) -> Path:
 
 
 @pytest.mark.usefixtures("no_download")
-def test_tests_are_extracted_once(tmp_path: Path, cache: Path):
-    names = [f"tests/{name}" for name in fetching.NEEDED]
-    archive = source_distribution(tmp_path, [*names, "tests/deeper/test_x.py", "tests/../../escaped.py", "setup.py"])
-    folder = fetching.fetch(archive, VERSION)
-    assert folder == cache / VERSION / "tests"
-    found = {str(path.relative_to(cache)) for path in cache.rglob("*.py")}
-    assert found == {f"{VERSION}/{name}" for name in [*names, "tests/deeper/test_x.py", "tests/__init__.py"]}
-    assert (folder / fetching.NEEDED[0]).read_text() == names[0]
-    assert list(cache.iterdir()) == [cache / VERSION]  # no temporary folder stays behind
-    assert fetching.fetch(version=VERSION) == folder  # without a download, which would fail
-
-
-@pytest.mark.usefixtures("no_download")
 def test_without_a_network_the_error_has_a_remedy(cache: Path):
     with pytest.raises(RuntimeError, match=r"(?s)transformers-0\.0\.1\.tar\.gz, with that file.*no network today"):
         fetching.fetch(version=VERSION)

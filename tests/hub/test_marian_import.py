@@ -5,12 +5,11 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from helpers import assert_close, assert_layouts_know
 from huggingface_hub import ModelCard
-from marian_helpers import LINES, SETTINGS, SlowMarian, random_weights, write_binary, write_model, write_vocabulary
+from marian_helpers import LINES, SlowMarian, write_binary, write_model, write_vocabulary
 from transformers import AutoTokenizer
 
 from hf_attncal import import_marian
@@ -187,15 +186,6 @@ def test_other_sizes_and_activations_are_read(tmp_path):
     assert (config.activation_function, config.dropout, layer) == ("silu", 0, 1)
 
 
-def test_a_truncated_file_is_refused(made, tmp_path):
-    root, *_ = made
-    whole = (root / "files/model.abxy.intgemm.alphas.bin").read_bytes()
-    for end in (0, 7, 16, 40, 3000, len(whole) // 2, len(whole) - 1):
-        (tmp_path / "model.bin").write_bytes(whole[:end])
-        with pytest.raises(UnreadableError, match=r"is damaged|is not a binary file|no configuration"):
-            read_marian(tmp_path / "model.bin")
-
-
 @pytest.mark.parametrize(
     ("damage", "told"),
     [
@@ -210,14 +200,6 @@ def test_a_damaged_file_is_refused(damage, told, made, tmp_path):
     root, *_ = made
     (tmp_path / "model.bin").write_bytes(damage((root / "files/model.abxy.intgemm.alphas.bin").read_bytes()))
     with pytest.raises(UnreadableError, match=told):
-        read_marian(tmp_path / "model.bin")
-
-
-def test_weights_that_are_not_finite_are_refused(tmp_path):
-    weights = random_weights(SETTINGS, 5)
-    weights["decoder_ff_logit_out_b"][0, 2] = np.inf
-    write_binary(tmp_path / "model.bin", SETTINGS, weights)
-    with pytest.raises(UnreadableError, match="`decoder_ff_logit_out_b` has values that are not finite"):
         read_marian(tmp_path / "model.bin")
 
 

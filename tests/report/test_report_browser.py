@@ -1,15 +1,11 @@
 """The page of a report in a real browser: what it shows, and how it is used by keyboard. Needs Chromium."""
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 import torch
 from chromium import Browser, found
 from report_helpers import HOSTILE, SCRIPTS, chart, pair_view, report
 
-from hf_attncal.alignment import WordAlignment
-from hf_attncal.alignment.pictures import PAGE_FOOT, page_head, page_pair
 from hf_attncal.data.words import WordTokens
 from hf_attncal.inference.word_attention import word_attention
 from hf_attncal.report.figures.contents import PairWeights
@@ -273,49 +269,6 @@ def test_hostile_text_stays_text(browser, address):
     assert browser.value(ROWS) == SCRIPTS.split()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_stands_out_and_fits_a_telephone(browser, address, scheme):
-    browser.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-    browser.open(f"{address}#sentence=8&show=attention&show=occlusion&numbers=yes&by=tokens", width=390, height=844)
-    browser.wait(READY)
-    assert browser.value("document.documentElement.scrollWidth") <= 390
-    browser.value("""globalThis.luminance = (colour) => {
-      const context = document.createElement('canvas').getContext('2d');
-      context.fillStyle = colour;
-      context.fillRect(0, 0, 1, 1);
-      const [r, g, b] = [...context.getImageData(0, 0, 1, 1).data].map((byte) => byte / 255)
-        .map((x) => (x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4));
-      return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-    }; 0""")
-    styles = "(element) => [getComputedStyle(element).color, getComputedStyle(element).backgroundColor]"
-    paper = browser.value("getComputedStyle(document.documentElement).backgroundColor")
-    assert (browser.value(f"luminance({paper!r})") < 0.05) == (scheme == "dark")
-
-    def contrasts(selector, behind=None):
-        colours = browser.value(f"[...document.querySelectorAll({selector!r})].map({styles})")
-        assert colours
-        for text, ground in colours:
-            pair = sorted(browser.value(f"[{text!r}, {behind or ground!r}].map(luminance)"))
-            yield (pair[1] + 0.05) / (pair[0] + 0.05)
-
-    assert min(contrasts("body, .faint, a, #target, #number, th.none", paper)) >= 4.5
-    assert min(contrasts("#maps tbody td")) >= 3.0
-    browser.value("document.querySelector('#target .word').click()")
-    over = browser.value(
-        "(() => { const one = [...document.querySelectorAll('#source .shaded')].sort((a, b) => "
-        "b.style.getPropertyValue('--v') - a.style.getPropertyValue('--v'))[0]; "
-        "return [getComputedStyle(one).color, getComputedStyle(one).backgroundColor]; })()"
-    )
-    ground = browser.value(f"""(() => {{
-      const context = document.createElement('canvas').getContext('2d');
-      for (const colour of [{paper!r}, {over[1]!r}]) {{ context.fillStyle = colour; context.fillRect(0, 0, 1, 1); }}
-      return `rgb(${{[...context.getImageData(0, 0, 1, 1).data].slice(0, 3).join()}})`; }})()""")
-    pair = sorted(browser.value(f"[{over[0]!r}, {ground!r}].map(luminance)"))
-    assert (pair[1] + 0.05) / (pair[0] + 0.05) >= 4.5
-    assert browser.value("document.documentElement.scrollWidth") <= 390
-    browser.ask("Emulation.clearDeviceMetricsOverride")
-
-
 @pytest.mark.parametrize("width", [1400, 900, 400])
 def test_sentences_come_first_and_nothing_is_wider_than_the_page(browser, address, width):
     browser.open(address, width=width, height=900)
@@ -326,27 +279,6 @@ def test_sentences_come_first_and_nothing_is_wider_than_the_page(browser, addres
     lefts = "new Set([...document.querySelectorAll('.chart')].map((one) => one.getBoundingClientRect().left)).size"
     assert browser.value(lefts) == (2 if width == 1400 else 1)
     assert browser.value("document.querySelector('.foot details').open") is False
-    browser.ask("Emulation.clearDeviceMetricsOverride")
-
-
-def test_the_numbers_of_an_aligned_pair_are_whole_and_apart(browser, tmp_path):
-    path = tmp_path / "pairs.html"
-    pairs = [
-        WordAlignment(
-            words, words, tuple((n, m) for n, m in enumerate(order)), (1.0,) * len(words), *[None] * 3, "", None
-        )
-        for words, order in ((("I", "a", "."), (1, 0, 2)), (("a", "I", "?", "."), (0, 1, 2, 3)))
-    ]
-    path.write_text("".join((page_head("x"), *(page_pair(n, one) for n, one in enumerate(pairs)), PAGE_FOOT)))
-    browser.open(path.as_uri(), width=1400, height=900)
-    boxes = browser.value("""[...document.querySelectorAll('svg')].map((svg) => [svg.getBoundingClientRect(),
-      ...[...svg.querySelectorAll('g')[1].querySelectorAll('text')].map((one) => one.getBoundingClientRect())]
-      .map((box) => [box.left, box.right]))""")
-    for (left, right), *numbers in boxes:
-        assert len(numbers) in (3, 4)
-        ends = [left, *sorted(end for box in numbers for end in box), right]
-        assert ends == sorted(ends)
-        assert all(one[1] <= other[0] for one, other in pairwise(sorted(numbers)))
     browser.ask("Emulation.clearDeviceMetricsOverride")
 
 

@@ -10,25 +10,19 @@ import subprocess
 import sys
 import warnings
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
-import torch
 from datasets import Dataset
-from helpers import assert_layouts_know, run_in_two_processes
+from helpers import assert_layouts_know
 from runs import write_corpus
 from warm import warm
 
 from hf_attncal import train_aligner
-from hf_attncal.alignment import WordAligner, counting
+from hf_attncal.alignment import WordAligner
 from hf_attncal.alignment.aligner_job import MIN_PAIRS_TO_LEARN, AlignerConfig, AlignerJob, AlignerTrainer
-from hf_attncal.alignment.count_learner import CountLearner
 from hf_attncal.alignment.gold import calibrate_links, score_aligner
 from hf_attncal.alignment.probabilities import saved_probabilities
-from hf_attncal.commands import main
 from hf_attncal.data.linked_pairs import Gold
-from hf_attncal.data.pharaoh import parse_alignments
-from hf_attncal.metrics.aer import alignment_error_rate
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel
 from hf_attncal.training.text import held_out_rows, hold_out
@@ -156,29 +150,6 @@ def test_dev_links_that_cannot_calibrate_leave_scores_unchanged(tmp_path):
     assert "## Link probabilities" not in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
 
 
-def test_align_run_on_the_folder(finished, corpus, tmp_path):
-    folder, results = finished
-    files = [f"--source={corpus / 'test.en'}", f"--target={corpus / 'test.de'}", f"--output={tmp_path / 'links'}"]
-    assert main(["align", "run", str(folder), *files]) == 0
-    lines = [(tmp_path / "links").read_text().splitlines(), (corpus / "test.align").read_text().splitlines()]
-    found, gold = (parse_alignments(side) for side in lines)
-    score = alignment_error_rate(gold, [pair.possible for pair in found])
-    assert score.aer == pytest.approx(results["test"]["aer"])
-
-
-def test_a_finished_run_is_kept(finished, corpus, capsys):
-    folder, results = finished
-    before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir() if path.suffix == ".safetensors"}
-    found = AlignerJob.train(counting_alone(corpus, folder), resume=True)
-    assert found == json.loads(json.dumps(results))
-    assert "Nothing to train" in capsys.readouterr().out
-    assert before == {path.name: path.stat().st_mtime_ns for path in folder.iterdir() if path.suffix == ".safetensors"}
-    with pytest.raises(ValueError, match="holds another run"):
-        AlignerJob.train(counting_alone(corpus, folder))
-    with pytest.raises(ValueError, match=r"`counts\.with_jumps`.*2.*6"):
-        AlignerJob.train(counting_alone(corpus, folder, counts={"with_jumps": 2}), resume=True)
-
-
 def test_a_run_that_was_killed_starts_again(finished, corpus, tmp_path):
     """It was killed between two iterations without a checkpoint; the result equals an uninterrupted run."""
     folder = tmp_path / "run"
@@ -207,20 +178,6 @@ def test_a_run_that_was_killed_starts_again(finished, corpus, tmp_path):
     results = AlignerJob.train(counting_alone(corpus, folder), resume=True)
     assert results["log_history"] == finished[1]["log_history"]
     assert (folder / "model.safetensors").read_bytes() == (finished[0] / "model.safetensors").read_bytes()
-
-
-@pytest.mark.slow
-def test_a_run_that_fails_gives_its_folder_back(corpus, tmp_path, monkeypatch):
-    def fail(*arguments, **options):
-        raise OSError("no more")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(CountLearner, "step", fail)
-        with pytest.raises(OSError, match="no more"):
-            AlignerJob.train(counting_alone(corpus, tmp_path / "run"))
-    assert json.loads((tmp_path / "run" / "run.json").read_text()) == {"written_by": "aligner"}
-    assert not (tmp_path / "run" / "model.safetensors").exists()
-    assert AlignerJob.train(counting_alone(corpus, tmp_path / "run"))["steps"]
 
 
 def test_a_given_symmetrization_and_the_prior_are_kept(corpus, tmp_path):
@@ -319,47 +276,10 @@ def test_links_are_where_both_directions_agree(corpus, tmp_path, monkeypatch):
     assert 360 < sum(map(len, pairs[0])) < sum(map(len, pairs[1]))
 
 
-@pytest.mark.slow
-def test_links_are_those_of_the_learner(corpus, tmp_path, monkeypatch):
-    """Of the same pair, source first."""
-    learners = []
-    learn = counting.learn_counts
-
-    def watched(*args, **options):
-        learned = learn(*args, **options)
-        learners.append(learned[1])
-        return learned
-
-    monkeypatch.setattr(counting, "learn_counts", watched)
-    found = links_given_to_the_network(guided(corpus, tmp_path), monkeypatch)
-    for index, shares in learners[0].shares():
-        expected = {(s, t) for s in range(shares.shape[1]) for t in range(shares.shape[0]) if shares[t, s] > 0.1}
-        assert set(zip(found[index][::2], found[index][1::2], strict=True)) == expected
-
-
-@pytest.mark.slow
-def test_without_a_guide_there_is_none(corpus, tmp_path):
-    results = AlignerJob.train(guided(corpus, tmp_path, counts={"guide": False}))
-    assert guided_losses(results) == []
-    assert not (tmp_path / "hmm").exists()
-
-
 def test_links_that_are_given_come_before_the_counts(corpus, tmp_path):
     results = AlignerJob.train(guided(corpus, tmp_path, guide=True))
     assert len(guided_losses(results)) == 2
     assert not (tmp_path / "hmm").exists()
-
-
-@pytest.mark.slow
-def test_resumed_training_is_guided_by_the_same_links(corpus, tmp_path):
-    whole, part = tmp_path / "whole", tmp_path / "part"
-    expected = AlignerJob.train(guided(corpus, whole))
-    AlignerJob.train(guided(corpus, part))
-    for name in ("model.safetensors", "results.json"):  # as if killed after the last checkpoint
-        (part / name).unlink()
-    assert AlignerJob.train(guided(corpus, part), resume=True)["test"] == expected["test"]
-    for name in ("model.safetensors", "hmm/model.safetensors"):
-        assert (part / name).read_bytes() == (whole / name).read_bytes()
 
 
 # ---- least_steps ----
@@ -430,40 +350,3 @@ def test_given_links_stay_with_their_pairs_when_some_are_held_out(corpus, tmp_pa
 
 
 # ---- two processes ----
-
-
-def record(folder: Path) -> None:
-    """Count, and pass the links to a network; each process writes its links."""
-    processes, rank = (int(os.environ.get(name, value)) for name, value in (("WORLD_SIZE", 1), ("RANK", 0)))
-    alone = AlignerJob.train(counting_alone(folder / "corpus", folder / f"alone {processes}"))
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        config = guided(folder / "corpus", folder / f"guided {processes}")
-        links = links_given_to_the_network(config, monkeypatch)
-    (folder / f"found {processes} {rank}.json").write_text(json.dumps({"links": links, "test": alone["test"]}))
-
-
-@pytest.mark.slow
-def test_two_processes_have_the_same_links(tmp_path):
-    (tmp_path / "corpus").mkdir()
-    write_corpus(tmp_path / "corpus", 300)
-    run_in_two_processes(__file__, tmp_path)
-    record(tmp_path)
-    one, first, second = (json.loads((tmp_path / f"found {name}.json").read_text()) for name in ("1 0", "2 0", "2 1"))
-    assert first["links"] == second["links"] == one["links"]
-    assert first["test"] == second["test"] == one["test"]
-    one, two = (HMMAlignModel.from_pretrained(tmp_path / f"alone {n}").state_dict() for n in (1, 2))
-    assert all(torch.equal(one[name], two[name]) for name in one)
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    record(Path(sys.argv[1]))
-
-
-def test_links_found_with_an_encoder_weigh_more_by_default():
-    assert "guide_weight" not in AlignerConfig.make({"model": {"size": "small"}}).model
-    taught = {"model": {"size": "small"}, "counts": {"encoder": "e5"}}
-    assert AlignerConfig.make(taught).model["guide_weight"] == 4.0
-    taught["model"]["guide_weight"] = 2.0
-    assert AlignerConfig.make(taught).model["guide_weight"] == 2.0
-    assert "guide_weight" not in AlignerConfig.make({"model": {"size": "hmm"}, "counts": {"encoder": "e5"}}).model

@@ -2,13 +2,11 @@
 
 import dataclasses
 import json
-import shutil
 from itertools import pairwise, product
 
 import pytest
 import torch
 from datasets import Dataset
-from helpers import assert_results_agree, files_that_name
 from runs import write_corpus
 
 from hf_attncal import MaskAlignConfig, MaskAlignModel
@@ -222,23 +220,6 @@ def test_everything_is_logged_and_saved(corpus, tmp_path):
     assert score_aligner(aligner, gold).aer == pytest.approx(results["test"]["aer"])
 
 
-@pytest.mark.slow
-def test_resumed_training_gives_the_same_model(corpus, tmp_path):
-    results = AlignerJob.train(settings(corpus, tmp_path / "whole", save_steps=4, save_total_limit=3))
-    part = settings(corpus, tmp_path / "part", save_steps=4, save_total_limit=3)
-    AlignerJob.train(part)
-    # As if it had been killed after the first checkpoint.
-    for name in ("model.safetensors", "results.json"):
-        (tmp_path / "part" / name).unlink()
-    shutil.rmtree(tmp_path / "part" / "checkpoint-8")
-    with pytest.raises(ValueError, match="holds another run"):
-        AlignerJob.train(part)
-    assert_results_agree(AlignerJob.train(part, resume=True), results)
-    assert files_that_name(tmp_path, tmp_path / "part") == set()
-    expected, found = (MaskAlignModel.from_pretrained(tmp_path / name).state_dict() for name in ("whole", "part"))
-    assert all(torch.equal(expected[name], found[name]) for name in expected)
-
-
 def test_symmetrization_and_threshold_are_the_best_of_those_tried(learnable, tmp_path):
     config = settings(learnable, tmp_path / "run", max_steps=60, learning_rate=6e-3, agreement_warmup_steps=60)
     results = AlignerJob.train(config)
@@ -274,45 +255,6 @@ def test_going_on_from_an_aligner_keeps_its_fields_but_those_given(corpus, tmp_p
     assert (second.d_model, second.prediction) == (first.d_model, first.prediction) == (64, "mixture")
 
 
-@pytest.mark.slow
-def test_a_given_symmetrization_is_kept(corpus, tmp_path):
-    config = settings(corpus, tmp_path / "run", max_steps=2, eval_strategy="no", save_strategy="no")
-    config.model["symmetrization"] = "union"
-    assert AlignerJob.train(config)["dev"]["symmetrization"] == "union"
-
-
-@pytest.mark.slow
-def test_dev_text_without_gold_is_what_predictions_are_measured_on(corpus, tmp_path):
-    """Then no pair of train is held out, no AER is measured and nothing is chosen."""
-    config = settings(corpus, tmp_path / "run", max_steps=4, eval_strategy="steps")
-    config.data.dev = {"source": "dev.en", "target": "dev.de"}
-    results = AlignerJob.train(config)
-    kept = {name: report["kept"] for name, report in results["sentence_pairs"].items()}
-    assert kept == {"train": 400, "held_out": 10}
-    assert "dev" not in results
-    evaluations = [entry for entry in results["log_history"] if "eval_prediction_accuracy" in entry]
-    assert evaluations
-    assert not any("eval_aer" in entry for entry in evaluations)
-
-
-@pytest.mark.slow
-def test_tokens_per_step_and_the_mean_of_checkpoints(corpus, tmp_path):
-    """Two micro-batches a step, and the saved model is the mean of the last two checkpoints."""
-    config = settings(corpus, tmp_path / "run", tokens_per_step=600, max_steps=4, save_steps=2)
-    config.average_last, config.jump_pairs = 2, 0
-    results = AlignerJob.train(config)
-    assert results["averaged_checkpoints"] == ["checkpoint-2", "checkpoint-4"]
-    saved, *parts = (
-        MaskAlignModel.from_pretrained(tmp_path / "run" / name).state_dict()
-        for name in ("", "checkpoint-2", "checkpoint-4")
-    )
-    for name, tensor in saved.items():
-        if tensor.is_floating_point():
-            assert torch.allclose(tensor, (parts[0][name] + parts[1][name]) / 2, atol=1e-6), name
-    steps = [json.loads((tmp_path / "run" / f"checkpoint-{n}" / "trainer_state.json").read_text()) for n in (2, 4)]
-    assert steps[1]["epoch"] == pytest.approx(2 * steps[0]["epoch"])
-
-
 def jump_tables(model):
     return [direction.prediction.jumps for direction in (model.forward_direction, model.backward_direction)]
 
@@ -332,14 +274,6 @@ def test_jumps_are_learned_in_the_end(corpus, tmp_path):
         assert not torch.equal(table, initial)
         assert float(table.max()) == 1
     assert torch.equal(saved.state_dict()["source_frequency"], part.state_dict()["source_frequency"])
-
-
-@pytest.mark.slow
-def test_without_pairs_for_jumps_they_stay_as_they_were(corpus, tmp_path):
-    config = settings(corpus, tmp_path / "run", max_steps=2, eval_strategy="no", save_strategy="no")
-    config.jump_pairs = 0
-    assert "jump_log_likelihood" not in AlignerJob.train(config)
-    assert torch.equal(jump_tables(MaskAlignModel.from_pretrained(tmp_path / "run"))[0], initial_jumps(40))
 
 
 def test_learned_jumps_are_those_of_the_text(tokenizer):
@@ -382,13 +316,6 @@ def test_a_model_that_aligns_nothing_is_named(learnable, tmp_path):
     config.counts.guide = False
     with pytest.warns(UserWarning, match=r"NULL.*`training.agreement_warmup_steps`"):
         AlignerJob.train(config)
-
-
-@pytest.mark.slow
-def test_without_null_nothing_goes_to_it(corpus, tmp_path):
-    config = settings(corpus, tmp_path / "run", eval_strategy="no", save_strategy="no", max_steps=2)
-    config.model["leaky"] = False
-    assert AlignerJob.train(config)["held_out"]["null_weight"] == 0
 
 
 def test_bad_input_is_refused_before_anything_is_written(corpus, tmp_path):

@@ -101,16 +101,6 @@ def test_a_budget_is_kept_and_schedules_end_with_it(seconds, strategy, recwarn):
     assert "low quality" in str(recwarn.pop(UserWarning).message)
 
 
-@pytest.mark.slow
-def test_a_run_that_goes_on_keeps_its_place_in_the_schedules(config, tmp_path):
-    train_translation(config("minutes=100", f"training.output_dir={tmp_path / 'whole'}"))
-    interrupted_at(2, config("minutes=100"))
-    assert train_translation(config("minutes=100"), resume=True)["steps"] == 4
-    assert same(tmp_path / "run", tmp_path / "whole")
-    with pytest.raises(ValueError, match=r"`minutes`.*2.*100"):
-        train_translation(config("minutes=2"), resume=True)
-
-
 def test_a_budget_of_several_processes_is_refused(config, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ValueError, match=r"^`minutes`"):
@@ -197,16 +187,6 @@ def test_an_interrupted_run_ends_like_an_uninterrupted_one(config, average, more
     assert same(tmp_path / "run", tmp_path / "whole")
     left = [sorted(path.name for path in (tmp_path / name).iterdir()) for name in ("run", "whole")]
     assert left[0] == left[1]
-
-
-@pytest.mark.slow
-def test_ctrl_c_at_a_checkpoint_saves_no_other(config, tmp_path):
-    more = ["average_last=2", "training.max_steps=5", "training.save_steps=2"]
-    train_translation(config(*more, f"training.output_dir={tmp_path / 'whole'}"))
-    interrupted_at(4, config(*more))
-    assert [path.name for path in last_checkpoints(tmp_path / "run")] == ["checkpoint-2", "checkpoint-4"]
-    train_translation(config(*more), resume=True)
-    assert same(tmp_path / "run", tmp_path / "whole")
 
 
 def test_a_second_ctrl_c_does_not_wait(tmp_path):

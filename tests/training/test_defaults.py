@@ -38,29 +38,6 @@ def test_more_text_never_makes_less_of_a_run(defaults):
     assert defaults(10 * MAX_PAIRS) == most
 
 
-def test_more_text_needs_less_dropout_and_a_wider_model_smaller_steps():
-    for fewer, more in itertools.pairwise(map(translation_defaults, PAIRS)):
-        assert fewer["model"]["dropout"] >= more["model"]["dropout"]
-        assert fewer["training"]["learning_rate"] >= more["training"]["learning_rate"]
-    assert translation_defaults(MIN_PAIRS)["model"]["dropout"] > translation_defaults(100_000)["model"]["dropout"]
-
-
-def test_neighbours_are_alike():
-    # Smooth: a tenth more text changes no number by more than a quarter, or by one step of its rounding.
-    pairs = MIN_PAIRS
-    while pairs < MAX_PAIRS:
-        here, there = translation_defaults(pairs), translation_defaults(int(1.1 * pairs))
-        for section, key, rounding in (
-            ("tokenizer", "vocab_size", 500),
-            ("model", "d_model", 64),
-            ("training", "max_steps", 100),
-            ("training", "tokens_per_batch", 128),
-        ):
-            change = there[section][key] - here[section][key]
-            assert change <= max(rounding, here[section][key] / 4)
-        pairs = int(1.1 * pairs)
-
-
 @pytest.mark.parametrize("defaults", JOBS.values(), ids=JOBS)
 @pytest.mark.parametrize("pairs", PAIRS)
 @pytest.mark.parametrize("steps", [None, 1, 7, 100, 999])

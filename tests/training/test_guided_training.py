@@ -2,13 +2,11 @@
 
 import json
 import re
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
 from datasets import Dataset
-from helpers import assert_layouts_know, assert_results_agree
 from runs import write_corpus
 from transformers import AutoTokenizer, DataCollatorForSeq2Seq
 
@@ -16,10 +14,8 @@ from hf_attncal import WordAligner, adapt, translate
 from hf_attncal.adapters.observer_learning import nearest_head
 from hf_attncal.alignment import Seq2SeqAttention
 from hf_attncal.alignment.counting import guided_head_on_gold, with_counted_links
-from hf_attncal.alignment.gold import score_aligner, tune_threshold
 from hf_attncal.data.collators import LinkCollator
 from hf_attncal.data.corpora import tokenize_pairs
-from hf_attncal.data.linked_pairs import Gold
 from hf_attncal.data.pharaoh import parse_alignments
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.data.words import text_and_word_ids
@@ -28,7 +24,6 @@ from hf_attncal.inference.reading import read
 from hf_attncal.io.errors import CommandError
 from hf_attncal.io.files import read_lines
 from hf_attncal.models.objective import target_rows
-from hf_attncal.training import seq2seq
 from hf_attncal.training.adapter import AdapterConfig, train_adapter
 from hf_attncal.training.calibrated import AttnCalTrainer
 from hf_attncal.training.seq2seq import TranslationConfig, build_seq2seq_model, train_translation
@@ -112,24 +107,6 @@ def test_a_model_learns_the_links_of_a_file(corpus, tmp_path):
     assert "a head that learned word links" in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.slow
-def test_annotated_links_of_dev_choose_a_threshold(corpus, tmp_path):
-    """The model is saved with it, and the error on test is computed with it."""
-    plain = values(corpus, tmp_path / "run", model=SIZES | {"guided": True} | HEAD, tokenizer={"vocab_size": 300})
-    del plain["data"]["held_out_pairs"]
-    plain["data"]["dev"] = {"source": "dev.en", "target": "dev.de", "gold": "dev.align"}
-    results = train_translation(TranslationConfig.make(plain))["alignment"]
-    aligner = WordAligner.from_pretrained(tmp_path / "run", device="cpu")
-    assert results["settings"] == aligner.settings.to_dict()
-    best = WordAligner(aligner.model, aligner.tokenizer, replace(aligner.settings, threshold=None))
-    golds = {name: Gold.read(*(corpus / f"{name}.{end}" for end in ("en", "de", "align"))) for name in ("dev", "test")}
-    assert aligner.settings.threshold == tune_threshold(best, golds["dev"])[0]
-    assert aligner.settings.threshold is not None  # of a head that knows next to nothing, few links are better
-    assert results["dev"]["aer"] < score_aligner(best, golds["dev"]).aer
-    for name, gold in golds.items():
-        assert results[name]["aer"] == score_aligner(aligner, gold).aer
-
-
 def test_one_process_of_several_reports_the_error(corpus, base, tmp_path, monkeypatch, capsys):
     aligner = WordAligner.from_pretrained(base, device="cpu")
     golds = annotated(settings(corpus, tmp_path).data)
@@ -198,16 +175,6 @@ def test_an_adapter_without_a_place_takes_the_head_that_is_nearest(corpus, base,
     assert kept["guided_shift"] == (told[3] == "reads")
 
 
-@pytest.mark.slow
-def test_beside_a_lora_each_part_and_the_whole_align(corpus, base, tmp_path):
-    lora = {"r": 2, "target_modules": ["v_proj"]}
-    adapter = {"calibration": "gated", "guided": True, "guided_rank": 4, "lora": lora} | HEAD
-    sections = {"adapter": adapter, "model": {"checkpoint": str(base)}}
-    results = train_adapter(AdapterConfig.make(values(corpus, tmp_path / "run", **sections)))
-    check_aligner(tmp_path / "run" / "full", corpus, results)
-    assert_layouts_know(tmp_path / "run")
-
-
 @pytest.fixture
 def given(monkeypatch) -> list[Dataset]:
     """The training text of every Trainer that is made."""
@@ -269,22 +236,6 @@ def test_counted_links_step_over_special_tokens(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_that_is_resumed(corpus, tmp_path, base):
-    """It counts again and ends with the same weights."""
-    whole = train_translation(settings(corpus, tmp_path / "whole", guide=False, training={"save_steps": 2}))
-    part = tmp_path / "part"
-    train_translation(settings(corpus, part, guide=False, training={"save_steps": 2}))
-    for file in ("results.json", "model.safetensors", "alignment.json"):
-        (part / file).unlink()
-    for file in part.glob("checkpoint-4/*"):
-        file.unlink()
-    (part / "checkpoint-4").rmdir()
-    again = train_translation(settings(corpus, part, guide=False, training={"save_steps": 2}), resume=True)
-    assert_results_agree(again, whole)
-    assert (part / "model.safetensors").read_bytes() == (tmp_path / "whole" / "model.safetensors").read_bytes()
-
-
-@pytest.mark.slow
 def test_it_aligns_after_a_while(corpus, tmp_path):
     run = {"max_steps": 200, "learning_rate": 1e-2, "warmup_steps": 20, "logging_steps": 50}
     size = {"d_model": 32, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64, "scale_embedding": True, "init_std": 0.17}
@@ -316,16 +267,6 @@ def test_bad_files_of_links(corpus, tmp_path, line, links, message):
     data = DataConfig(root=str(corpus), train=train, held_out_pairs=20)
     with pytest.raises(ValueError, match=message):
         guide_links(data, data.load("train"), range(20))
-
-
-@pytest.mark.parametrize("words", [1, 9])
-def test_a_file_of_links_that_counts_from_1(tmp_path, words):
-    """It is refused whether an index is outside of its pair or not."""
-    (tmp_path / "links").write_text("1-1\n" * 12, encoding="utf-8")
-    text = Dataset.from_dict({side: ["a " * words] * 12 for side in ("source", "target")})
-    data = DataConfig(root=str(tmp_path), train={"source": "a", "target": "b", "guide": "links"})
-    with pytest.raises(ValueError, match=r"1-based.*take 1"):
-        guide_links(data, text, ())
 
 
 @pytest.mark.parametrize(
@@ -381,11 +322,3 @@ def test_links_of_truncated_sources(corpus, base):
     text = Dataset.from_dict({"source": ["a b"], "target": ["c"]})
     with pytest.raises(ValueError, match=r"`links`.*got `max_source_length` 5"):
         tokenize_pairs(text, AutoTokenizer.from_pretrained(base), 9, 5, links=[[(0, 0)]])
-
-
-def test_the_collator_is_the_plain_one_without_links(corpus, tmp_path, monkeypatch, base):
-    made = []
-    monkeypatch.setattr(seq2seq, "LinkCollator", lambda *_: made.append(1))
-    config = settings(corpus, tmp_path, model={"guided": False}, guide=False, **_no_gold(corpus))
-    train_translation(config)
-    assert not made

@@ -4,7 +4,6 @@ This file is both the test and, run as a script by `torch.distributed.run`, each
 """
 
 import json
-import shutil
 import sys
 from pathlib import Path
 
@@ -12,8 +11,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from helpers import assert_results_agree, begun, files_that_name, run_in_two_processes
-from safetensors.torch import load_file
+from helpers import begun
 from stack_helpers import write_sequences
 from stack_sequences import entropy_per_symbol, generate_stack_split
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -143,58 +141,12 @@ def test_subwords_end_and_held_out_lines(text, tmp_path):
     assert "| perplexity on dev (held-out training text) |" in card
 
 
-def test_a_run_that_was_killed_goes_on_to_the_same_weights(text, tmp_path):
-    """With its noise, and choices that follow the steps."""
-    decay = {"gumbel_straight_through": True, "gumbel_straight_through_steps": 4, "penalty_warmup_steps": 3}
-    given = arguments(text, **decay)
-    results = script.main(given)
-    run = tmp_path / "run"
-    whole = load_file(run / "model.safetensors")
-    for name in ("model.safetensors", "results.json"):
-        (run / name).unlink()
-    for step in (3, 4):
-        shutil.rmtree(run / f"checkpoint-{step}")
-    with pytest.raises(ValueError, match=r"`model.receptive_field_penalty`.*0.2.*0.1"):
-        script.main([*given, "--resume", "model.receptive_field_penalty=0.2"])
-    assert_results_agree(script.main([*given, "--resume"]), results)
-    assert files_that_name(tmp_path, run) == set()
-    again = load_file(run / "model.safetensors")
-    assert whole.keys() == again.keys()
-    assert all(torch.equal(whole[name], again[name]) for name in whole)
-    before = load_file(run / "checkpoint-2" / "model.safetensors")
-    assert not torch.equal(before["model.embed_tokens.weight"], again["model.embed_tokens.weight"])
-
-
 # ---- two processes ----
 
 # Without noise: each process has random numbers of its own.
 # By tokens, as the stock batches of sequences of two processes repeat some at the end of a text.
 ALIKE = ["model.gumbel_noise=0", "training.eval_strategy=steps", "training.eval_steps=2", "training.optim=sgd"]
 ALIKE += ["training.learning_rate=0.1", "training.tokens_per_batch=300"]
-
-
-def in_one_or_two(folder: Path, batches: int) -> None:
-    """A run with so many batches a step in each process."""
-    script.main([*arguments(folder / "data", "en"), *ALIKE, f"training.gradient_accumulation_steps={batches}"])
-
-
-@pytest.mark.slow
-def test_two_processes_equal_one(text, tmp_path):
-    """Batches of 8 lines of different lengths: 2 processes x 1 batch = 1 process x 2; weights, losses, scores."""
-    both = tmp_path / "both"
-    shutil.copytree(text, both / "data")
-    run_in_two_processes(__file__, both)
-    in_one_or_two(tmp_path, 2)
-    one, two = (load_file(folder / "run" / "model.safetensors") for folder in (tmp_path, both))
-    assert max((one[name] - two[name]).abs().max().item() for name in one) < 1e-5
-    found = [json.loads((folder / "run" / "results.json").read_text()) for folder in (tmp_path, both)]
-    assert [result["hardware"]["processes"] for result in found] == [1, 2]
-    for name in ("cross_entropy", "receptive_field_size", "tokens"):
-        assert found[0]["test"][name] == pytest.approx(found[1]["test"][name], rel=1e-5)
-    for name in ("lm_loss", "receptive_field_size", "eval_loss"):
-        logs = [[entry[name] for entry in result["log_history"] if name in entry] for result in found]
-        assert logs[0] == pytest.approx(logs[1], rel=1e-4), name
-        assert logs[0]
 
 
 # ---- wrong input ----
@@ -272,8 +224,3 @@ def test_padding_and_the_first_token_are_no_predictions():
     assert score.signature.startswith("Perplexity|unit:words|end:counted|unknown:2|n:2|version:")
     with pytest.raises(ValueError, match=r"`counts`.*at least one"):
         perplexity(sums[:0, :2], unit="words", end=True, unknown=0)
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    in_one_or_two(Path(sys.argv[1]), 1)

@@ -7,7 +7,6 @@ from hf_attncal.training.adapter import AdapterConfig
 from hf_attncal.training.language import LanguageConfig
 from hf_attncal.training.presets import (
     adapter_defaults,
-    count_lines,
     language_defaults,
     preset_names,
     read_preset,
@@ -16,7 +15,6 @@ from hf_attncal.training.presets import (
 )
 from hf_attncal.training.seq2seq import TranslationConfig
 from hf_attncal.training.summarization import SummarizationConfig
-from hf_attncal.training.text import Texts
 
 JOBS = {
     "translation": TranslationConfig,
@@ -181,13 +179,6 @@ def test_one_file_is_not_two_languages(data):
     source = data["train"]["source"]
     with pytest.raises(ValueError, match=rf"`data.train`.*got {source}"):
         TranslationConfig.make({"data": {"train": {"source": source, "target": source}}})
-
-
-def test_pairs_are_counted_in_all_files(data):
-    train = data["train"]
-    both = {"train": {side: [train[side], train[side]] for side in train}}
-    assert count_lines(both, TranslationConfig, Texts()) == 2 * PAIRS
-    assert count_lines({"train": {"text": [train["source"]] * 3}}, LanguageConfig, Texts()) == 3 * PAIRS
 
 
 def test_a_short_run_of_an_aligner_has_short_warm_ups():

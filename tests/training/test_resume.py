@@ -17,7 +17,7 @@ import torch
 from accelerate import PartialState
 from helpers import assert_results_agree, tiny_model
 from peft import AutoPeftModelForSeq2SeqLM
-from runs import ROOT, adapter_settings, largest_difference, make_trainer, toy_dataset, weights
+from runs import ROOT, adapter_settings, make_trainer, toy_dataset
 from safetensors.torch import load_file
 from transformers.trainer_utils import IntervalStrategy
 
@@ -69,15 +69,6 @@ def test_a_run_that_was_killed_after_its_last_step_is_scored_and_saved(arguments
     resumed = script.main([*arguments, "--resume"])
     assert_results_agree(resumed, results)
     assert (run / "model.safetensors").read_bytes() == weights
-
-
-def test_the_trainer_itself_does_not_train_past_the_end(tmp_path):
-    options = {"max_steps": 3, "save_strategy": "steps", "save_steps": 1, "per_device_train_batch_size": 2}
-    whole, again = (make_trainer(tmp_path, tiny_model("marian"), toy_dataset(24), **options) for _ in range(2))
-    whole.train()
-    again.train(resume_from_checkpoint=True)
-    assert again.state.global_step == 3
-    assert largest_difference(weights(again.model), weights(whole.model)) == 0
 
 
 # ---- what changes a run ----
@@ -133,16 +124,6 @@ def test_settings_that_do_not_change_a_run_may_differ(stopped, tmp_path, corpus)
     assert "changed_on_resume" not in results
 
 
-def test_requested_changes_are_reported(stopped, tmp_path):
-    results = script.main([*stopped, "--resume", "--allow-changes", "training.max_steps=6"])
-    assert results["steps"] == 6
-    change = {"from": "checkpoint-2", "key": "training.max_steps", "was": 4, "is": 6}
-    assert results["changed_on_resume"] == [change]
-    assert script.main([*stopped, "--resume", "training.max_steps=6"])["steps"] == 6  # it is that run now
-    with pytest.raises(ValueError, match=r"--allow-changes.*--resume"):
-        script.main([*stopped, "--allow-changes", f"training.output_dir={tmp_path / 'other'}"])
-
-
 def test_a_finished_run_without_checkpoints_cannot_be_changed(arguments):
     arguments = [*arguments, "training.save_strategy=no"]
     script.main(arguments)
@@ -188,13 +169,6 @@ def test_without_an_optimizer_there_is_no_going_on(arguments, tmp_path):
 
 
 # ---- going on ----
-
-
-def test_seconds_of_all_parts_are_added(stopped, tmp_path):
-    clock = tmp_path / "run" / "checkpoint-2" / "clock.json"
-    assert 0 < json.loads(clock.read_text(encoding="utf-8"))["wall_seconds"] < 600
-    clock.write_text(json.dumps({"wall_seconds": 1000.0}), encoding="utf-8")
-    assert 1000 < script.main([*stopped, "--resume"])["wall_seconds"] < 1600
 
 
 def test_half_a_checkpoint_is_removed(stopped, tmp_path):
@@ -283,14 +257,6 @@ def test_a_folder_of_something_else_is_refused(arguments, tmp_path):
     assert sorted(path.name for path in run.iterdir()) == ["model.safetensors", "run.json"]
 
 
-def test_results_go_over_no_model_and_no_text(arguments, corpus, tmp_path):
-    (tmp_path / "config.json").write_text("{}")
-    for path, told in ((tmp_path / "results.json", "a file of the model in"), (corpus / "train.en", "the same file")):
-        with pytest.raises(ValueError, match=f"--results {path} .*{told}"):
-            script.main([*arguments, "--results", str(path)])
-    assert not (tmp_path / "run").exists()
-
-
 def test_an_error_before_the_first_checkpoint_gives_the_folder_back(arguments, corpus, tmp_path):
     text = (corpus / "test.de").read_text(encoding="utf-8")
     (corpus / "test.de").write_text("ein\n", encoding="utf-8")
@@ -308,18 +274,6 @@ def test_an_error_in_a_save_leaves_the_last_checkpoint(arguments, tmp_path, monk
     assert last_checkpoints(tmp_path / "run")[-1].name == "checkpoint-2"
     monkeypatch.undo()
     assert script.main([*arguments, "--resume"])["steps"] == 4
-
-
-def test_others_can_read_what_is_written(base):
-    lora = {"r": 2, "target_modules": ["q_proj"]}
-    umask = os.umask(0o027)
-    try:
-        script.main([*adapter_settings(base, calibration="gated", lora=lora), "data.test=null"])
-    finally:
-        os.umask(umask)
-    files = [path for path in (base.parent / "run").rglob("*") if path.is_file()]
-    assert len([path for path in files if path.suffix == ".safetensors"]) == 5
-    assert {oct(path.stat().st_mode & 0o777) for path in files} == {"0o640"}
 
 
 @pytest.mark.parametrize("name", ["base", "ours"])

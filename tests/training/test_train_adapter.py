@@ -67,22 +67,6 @@ def test_text_to_scored_adapter(base, corpus, tmp_path):
     assert AutoPeftModelForSeq2SeqLM.from_pretrained(run).annealing_step == 6
 
 
-@pytest.mark.slow
-def test_a_model_of_ours_without_switches_is_a_base(base):
-    """Its stock copy is what the adapter names; one with a switch is refused."""
-    ours = base.parent / "ours"
-    script.main([*settings(ours, calibration=None, leaky=True), "training.max_steps=1", "data.test=null"])
-    copy = base.parent / "run" / "base"
-    assert AutoModelForSeq2SeqLM.from_pretrained(copy).config.model_type == "marian"
-    assert same_weights(copy, ours)
-    search = AutoModelForSeq2SeqLM.from_pretrained(copy).generation_config
-    assert (search.num_beams, search.max_length) == (2, 32)
-    written = json.loads((base.parent / "run" / "adapter_config.json").read_text())
-    assert written["base_model_name_or_path"] == str(copy)
-    with pytest.raises(ValueError, match=r"gated.*`calibration=.gated.`"):
-        script.main([*settings(base.parent / "gated"), "training.output_dir=" + str(base.parent / "other")])
-
-
 @pytest.mark.parametrize("method", ["attncal", "full"])
 def test_a_base_that_asks_for_a_kernel_of_the_hub_is_refused(method, base):
     saved = json.loads((base / "config.json").read_text())
@@ -208,29 +192,6 @@ def test_every_file_is_valid(path, tmp_path):
     method = ADAPTER_METHODS[run.adapter["method"]]
     assert method is None or isinstance(run.method_config(), method)
     assert run.data.train
-
-
-def test_the_lora_has_as_many_parameters_as_the_adapter():
-    """At the size of configs/translation/multi30k_base.yaml."""
-    size = read_settings(ROOT / "configs" / "translation" / "multi30k_base.yaml")["model"]
-    lora = AdapterConfig.make(read_settings(ROOT / "configs" / "adapter" / "lora.yaml")).method_config()
-    projections = 4 * 2 * size["decoder_layers"]
-    assert projections * 2 * lora.r * size["d_model"] == size["decoder_layers"] * 2 * size["d_model"] ** 2
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"adaptor": {}}, r"unknown key `adaptor`. The closest known key is `adapter`"),
-        ({"model": {"chekpoint": "x"}}, r"unknown key `model.chekpoint`.* `model.checkpoint`"),
-        ({"adapter": {"calibraton": "gated"}}, r"unknown key `adapter.calibraton`.* `adapter.calibration`"),
-        ({"adapter": {"method": "full", "r": 3}}, r"unknown key `adapter.r`"),
-        ({"adapter": {"method": "prefix"}}, r"`adapter.method` must be one of .*got 'prefix'"),
-    ],
-)
-def test_wrong_settings_are_named(values, message):
-    with pytest.raises(ValueError, match=message):
-        AdapterConfig.make(values)
 
 
 def test_a_missing_base_is_reported(tmp_path):

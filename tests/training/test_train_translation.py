@@ -3,14 +3,13 @@
 import json
 import re
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
-from helpers import TINY, assert_layouts_know, begun, files_that_name, tiny_model
+from helpers import TINY, assert_layouts_know, begun, files_that_name
 from runs import ROOT, SENTENCES, german
 from runs import translation_settings as settings
 from safetensors.torch import save_file
@@ -309,49 +308,6 @@ def test_build_model_needs_padding():
 # ---- translation ----
 
 
-@pytest.fixture
-def translator():
-    tokenizer = tokenizer_of(SENTENCES + [german(sentence) for sentence in SENTENCES])
-    ids = {"pad_token_id": tokenizer.pad_token_id, "decoder_start_token_id": tokenizer.pad_token_id}
-    ids |= {"eos_token_id": tokenizer.eos_token_id, "bos_token_id": None, "vocab_size": len(tokenizer)}
-    return tiny_model("marian", **ids, calibration="gated", max_position_embeddings=16), tokenizer
-
-
-@pytest.mark.parametrize("beams", [1, 3])
-def test_one_line_out_per_line_in(translator, beams):
-    """Empty lines stay empty, and neither order nor batch changes a translation."""
-    model, tokenizer = translator
-    lines = ["a big dog runs .", "", "a cat .", "   ", "cat", "a dog sleeps ."]
-    model.train()
-    options = {"num_beams": beams, "max_new_tokens": 8}
-    together = translate_texts(model, tokenizer, lines, **options)
-    assert model.training
-    assert len(together) == len(lines)
-    assert together[1] == together[3] == ""
-    assert all(together[i] for i in (0, 2, 4, 5))
-    assert not any("\n" in line or "</s>" in line for line in together)
-    for batches in ({"batch_size": 1}, {"max_tokens": 8}, {"batch_size": 2}):
-        assert translate_texts(model, tokenizer, lines, **options, **batches) == together
-    assert translate_texts(model, tokenizer, lines[::-1], **options) == together[::-1]
-    assert translate_texts(model, tokenizer, [], **options) == []
-
-
-def test_line_that_is_too_long(translator):
-    model, tokenizer = translator
-    lines = ["a dog .", "a dog runs . " * 10]
-    with pytest.raises(ValueError, match=r"line 2 .*at most 16"):
-        translate_texts(model, tokenizer, lines)
-    translated = translate_texts(model, tokenizer, lines, too_long="truncate", max_new_tokens=50)
-    assert len(translated) == 2
-    assert translated[0] == translate_texts(model, tokenizer, lines[:1], max_new_tokens=50)[0]
-
-
-@pytest.mark.parametrize("options", [{"num_beams": 0}, {"batch_size": 0}, {"too_long": "skip"}])
-def test_translate_checks_its_settings(translator, options):
-    with pytest.raises(ValueError, match=f"`{next(iter(options))}` must be"):
-        translate_texts(*translator, ["a dog ."], **options)
-
-
 # ---- averaging ----
 
 
@@ -400,11 +356,3 @@ def test_an_error_of_a_script_is_one_line_and_has_a_traceback_only_on_request(na
         assert "`nothing`" in error
         assert ("Traceback" in error) == bool(debug)
         assert debug or re.fullmatch(r"train\.py: error: .*\n", error)
-
-
-@pytest.mark.slow
-def test_importing_a_script_prints_nothing(tmp_path):
-    (tmp_path / "config.yaml").write_text("job: translation\nnothing: 1\n")
-    command = [str(ROOT / "training" / "train.py"), "--config", str(tmp_path / "config.yaml")]
-    done = subprocess.run([sys.executable, *command], capture_output=True, text=True)
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)

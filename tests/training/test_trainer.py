@@ -67,17 +67,6 @@ def test_accumulation_equals_one_batch(family, switches, tmp_path):
         assert one == pytest.approx(other, abs=1e-6), name
 
 
-def test_float32_accumulation_equals_one_batch(tmp_path):
-    """The same in single precision; SGD, as Adam's first steps amplify differences of gradients near zero."""
-    trained = []
-    for size, steps in ((8, 1), (2, 4)):
-        model = tiny_model("marian", torch.float32, calibration="gated")
-        options = {"per_device_train_batch_size": size, "gradient_accumulation_steps": steps, "optim": "sgd"}
-        make_trainer(tmp_path, model, learning_rate=0.01, **options).train()
-        trained.append(weights(model))
-    assert largest_difference(*trained) < 1e-6
-
-
 def test_plain_trainer_trains_the_same(tmp_path):
     """Without clipping, Seq2SeqTrainer and ours take the same steps: the gradients are the model's."""
     trained = []
@@ -222,13 +211,6 @@ def test_losses_are_means_over_the_logging_interval(tmp_path):
         assert every_third == pytest.approx(means, abs=1e-6), name
 
 
-def test_uncalibrated_models_log_no_mask(tmp_path):
-    trainer = make_trainer(tmp_path, tiny_model("marian"), max_steps=1)
-    trainer.train()
-    assert logged(trainer, "nmt_loss")
-    assert not any(logged(trainer, name) for name in ("mask_loss", "mask_mean", "gate_mean", "mask_grad_norm"))
-
-
 def test_stock_model(tmp_path):
     """A stock model trains too: without loss arguments, and so with the mean over micro-batches as its loss."""
     fields = {name: value for name, value in TINY.items() if name != "bos_token_id"}
@@ -305,14 +287,6 @@ def test_adagrad_is_that_of_torch(tmp_path):
     stock = tiny_model("marian", calibration="gated")
     make_trainer(tmp_path, stock, dataset, max_steps=3, **options | {"adagrad_initial_accumulator": None}).train()
     assert largest_difference(weights(trained), weights(stock)) > 1e-2
-
-
-def test_groups_of_an_uncalibrated_model_are_the_stock_ones(tmp_path):
-    model = tiny_model("bart")
-    trainer = make_trainer(tmp_path, model)
-    ours = trainer.create_optimizer().param_groups
-    theirs = Seq2SeqTrainer(model=model, args=trainer.args).create_optimizer().param_groups
-    assert [list(map(id, g["params"])) for g in ours] == [list(map(id, g["params"])) for g in theirs]
 
 
 def test_the_two_objectives_are_clipped_apart(tmp_path):
@@ -429,12 +403,6 @@ def test_arguments_of_another_trainer_are_refused(tmp_path):
     for args in (TrainingArguments(output_dir=str(tmp_path), use_cpu=True), None):
         with pytest.raises(TypeError, match=r"`args`.*`AttnCalTrainingArguments`"):
             AttnCalTrainer(model=tiny_model("marian"), args=args)
-
-
-@pytest.mark.parametrize("factor", [-0.1, 1.0])
-def test_a_label_smoothing_factor_out_of_its_range_is_refused(factor, tmp_path):
-    with pytest.raises(ValueError, match=r"`label_smoothing_factor` must be in \[0, 1\), got"):
-        make_trainer(tmp_path, tiny_model("marian"), label_smoothing_factor=factor)
 
 
 def test_example_over_tokens_per_batch(tmp_path):

@@ -1,19 +1,13 @@
 """Files in an output folder are complete: tokenizer, weights of a resume, everything after a power cut."""
 
 import os
-import shutil
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from helpers import tiny_model
-from runs import ROOT, adapter_settings, make_trainer, toy_dataset
+from runs import ROOT, adapter_settings
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedTokenizerFast
-
-from hf_attncal.training.folder import claimed
-from hf_attncal.training.seq2seq import TranslationConfig
 
 sys.path.insert(0, str(ROOT / "training"))
 import train
@@ -59,18 +53,6 @@ def test_a_resume_refuses_weights_that_are_missing_or_not_finite(stopped, tmp_pa
     name = damage(tmp_path / "run" / "checkpoint-2", what)
     with pytest.raises(ValueError, match=rf"checkpoint-2.*{name}"):
         train.main([*stopped, "--resume"])
-
-
-@pytest.mark.parametrize("what", ["lost", float("nan")])
-def test_the_best_checkpoint_is_refused_in_the_same_way(tmp_path, what):
-    options = {"max_steps": 2, "save_strategy": "steps", "save_steps": 1, "per_device_train_batch_size": 2}
-    trainer = make_trainer(tmp_path, tiny_model("marian"), toy_dataset(24), **options)
-    trainer.train()
-    best = tmp_path / "checkpoint-1"
-    name = damage(best, what)
-    trainer.state.best_model_checkpoint = str(best)
-    with pytest.raises(ValueError, match=rf"checkpoint-1.*{name}"):
-        trainer._load_best_model()
 
 
 @pytest.mark.parametrize("beside", [False, True], ids=["PEFT", "transformers"])
@@ -126,37 +108,3 @@ def test_everything_is_on_the_disk_before_it_gets_its_name(arguments, tmp_path, 
 
 
 # ---- two runs ----
-
-
-@pytest.mark.slow
-def test_one_of_several_simultaneous_runs_gets_the_folder(tmp_path):
-    config = TranslationConfig.make({"training": {"output_dir": str(tmp_path / "run"), "bf16": False}})
-    args = config.arguments()
-    for _ in range(5):
-        start, write = os.pipe()
-        children = []
-        for number in range(6):
-            children.append(os.fork())
-            if children[-1] == 0:
-                said = "an error of another kind"
-                try:
-                    os.close(write)
-                    os.read(start, 1)  # ends as the parent closes the pipe
-                    with claimed(config, args, resume=False, allow_changes=False, started=time.monotonic()):
-                        time.sleep(0.3)
-                        said = "mine"
-                except ValueError as error:
-                    said = str(error)
-                finally:
-                    (tmp_path / f"{number}").write_text(said, encoding="utf-8")
-                    os._exit(0)
-        os.close(start)
-        os.close(write)
-        for child in children:
-            os.waitpid(child, 0)
-        said = [(tmp_path / f"{number}").read_text(encoding="utf-8") for number in range(6)]
-        assert said.count("mine") == 1
-        refused = [words for words in said if words != "mine"]
-        assert all("in use by another process" in words or "holds another run" in words for words in refused)
-        assert [path.name for path in (tmp_path / "run").iterdir()] == ["run.json"]
-        shutil.rmtree(tmp_path / "run")
