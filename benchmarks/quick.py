@@ -25,7 +25,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from hf_attncal.alignment.encoder_prior import EncoderPrior
 from hf_attncal.alignment.encoder_reader import EncoderReader
-from hf_attncal.alignment.statistical import quick_links
+from hf_attncal.alignment.statistical import quick_aligner
 from hf_attncal.data.batching import batches_by_length
 from hf_attncal.io.files import read_lines, sha256
 from hf_attncal.layouts import DEFAULT_ENCODER
@@ -43,17 +43,17 @@ def seconds_of(run: Callable[[], object]) -> float:
 def helped(prior: EncoderPrior, pairs: Pairs) -> None:
     """Align pairs with an encoder that has read nothing yet."""
     prior.forget()
-    quick_links(pairs, encoder=prior)
+    quick_aligner(pairs, encoder=prior).align(pairs)
 
 
 @torch.no_grad()
 def by_awesome(reader: EncoderReader, pairs: Pairs) -> int:
     """Link tokens whose states of layer 8 have both softmaxes above 0.001; return how many links there are."""
     links = 0
-    sides = [reader.tokenize([pair[side] for pair in pairs], side) for side in (0, 1)]
+    sides = [reader.tokenize([pair[side] for pair in pairs]) for side in (0, 1)]
     lengths = [(len(source.ids), len(target.ids)) for source, target in zip(*sides, strict=True)]
     for batch in batches_by_length(lengths, 256, 4096):
-        states = [reader.states([side[row].ids for row in batch], number)[8] for number, side in enumerate(sides)]
+        states = [reader.states([side[row].ids for row in batch])[8] for side in sides]
         for row, pair in enumerate(batch):
             source, target = (side[row, :length] for side, length in zip(states, lengths[pair], strict=True))
             scores = source @ target.mT
@@ -91,7 +91,7 @@ def measure(args: argparse.Namespace, pairs: Pairs) -> dict:
     systems = {
         "both": lambda: seconds_of(lambda: helped(prior, pairs)),
         "float32": lambda: seconds_of(lambda: helped(exact, pairs)),
-        "quick": lambda: seconds_of(lambda: quick_links(pairs)),
+        "quick": lambda: seconds_of(lambda: quick_aligner(pairs).align(pairs)),
         "awesome": lambda: seconds_of(lambda: by_awesome(reader, pairs)),
     }
     if args.eflomal is not None:

@@ -32,14 +32,18 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.alignment.encoder_prior import LEARNED_FILE, TEMPERATURE, EncoderPrior, halves
-from hf_attncal.alignment.statistical import link_cells, quick_aligner
+from hf_attncal.alignment.links import largest_over_words
+from hf_attncal.alignment.sources import Words
+from hf_attncal.alignment.statistical import quick_aligner
 from hf_attncal.data.linked_pairs import Gold
 from hf_attncal.data.words import NO_WORD, WordTokens
 from hf_attncal.io.files import read_lines, sha256, write_json
 from hf_attncal.layouts import WEIGHTS
 from hf_attncal.metrics import records
 from hf_attncal.metrics.aer import alignment_error_rate
+from hf_attncal.models.functional_mask_align import harmonic_mean
 
 CREDITS = {"licence": "Apache-2.0", "changes": "intfloat/multilingual-e5-small (MIT)"}
 
@@ -94,11 +98,22 @@ def pairs_of(root: Path, name: str) -> Pairs:
     return list(islice(fitting, text.pairs))
 
 
+def link_cells(aligner: WordAligner, pairs: Sequence[Words]) -> list[np.ndarray]:
+    """Return the link scores of each pair, the harmonic mean of both directions, (source words, target words)."""
+    scores = [np.zeros(tuple(map(len, pair)), np.float32) for pair in pairs]
+    for indices, weights in aligner.source.weights(pairs, 256, 4096):
+        both = harmonic_mean(weights.forward, weights.backward)
+        both = largest_over_words(both, weights.source_words, weights.target_words)
+        for index, cells, (sources, targets) in zip(indices, both, weights.words, strict=True):
+            scores[index] = cells[:sources, :targets].numpy()
+    return scores
+
+
 def teach(prior: EncoderPrior, pairs: Pairs) -> list[Taught]:
     """Align a text by counts with the encoder; return the tokens of both sides and the links, (S, T)."""
     prior.forget()
     aligner = quick_aligner(pairs, encoder=prior)
-    sides = [prior.reader.tokenize([" ".join(pair[side]) for pair in pairs], side) for side in (0, 1)]
+    sides = [prior.reader.tokenize([" ".join(pair[side]) for pair in pairs]) for side in (0, 1)]
     links = (np.where(cells > LEAST, cells, 0.0) for cells in link_cells(aligner, pairs))
     found = list(zip(*sides, links, strict=True))
     return [one for one in found if max(len(one[0].ids), len(one[1].ids)) <= MOST_TOKENS]
@@ -199,7 +214,7 @@ def batches(texts: Sequence[list[Taught]], rng: np.random.Generator) -> list[lis
 
 def words_of(prior: EncoderPrior, side: int, texts: Sequence[WordTokens]) -> tuple[Tensor, Tensor]:
     """Return the states of the words less their mean, (B, words, size), and which are real."""
-    states = prior.reader.states([text.ids for text in texts], side)[prior.layer].float()
+    states = prior.reader.states([text.ids for text in texts])[prior.layer].float()
     share = torch.zeros(len(texts), max(text.words for text in texts), states.shape[1], device=states.device)
     for row, text in enumerate(texts):
         inside = np.nonzero(text.word_ids != NO_WORD)[0]

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.signal import resample_poly
 
 from hf_attncal.io.files import read_lines
-from hf_attncal.speech.timed_words import RATE, SpokenWindow, Word
+from hf_attncal.speech.sound import RATE, SpokenWindow, Word
 
 # A voice is a language and a variant. No variant is in two of the three groups.
 VOICES = {

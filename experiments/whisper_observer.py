@@ -27,10 +27,9 @@ from hf_attncal.adapters.observing import HeadPlace
 from hf_attncal.io.files import write_json, write_text
 from hf_attncal.metrics.records import record
 from hf_attncal.speech.learning import learn_word_times, planted_evidence, prepared
-from hf_attncal.speech.observed import Listener, Observation
-from hf_attncal.speech.opening import load_whisper
-from hf_attncal.speech.timed_words import FRAMES, RATE, SpokenWindow
-from hf_attncal.speech.unspoken import Unspoken
+from hf_attncal.speech.observed import Listener, Observation, Unspoken
+from hf_attncal.speech.sound import FRAMES, RATE, SpokenWindow
+from hf_attncal.speech.transcribing import load_whisper
 
 TEXTS = {
     "train": ("multi30k/train.en.gz", "tatoeba-deen/train.en.gz"),

@@ -179,7 +179,7 @@ LAYOUTS = {
                 File(
                     TIMES_FILE,
                     "the learned evidence of unspoken words",
-                    "hf_attncal.speech.unspoken:Unspoken",
+                    "hf_attncal.speech.observed:Unspoken",
                     learned_by="hf_attncal.speech.learning.learn_word_times",
                 ),
                 File(COUNTS, "a statistical aligner", "hf_attncal.alignment.aligner_job:AlignerJob", _STAYS),

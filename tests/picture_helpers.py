@@ -76,5 +76,5 @@ def pictures_of(html: str) -> list[Picture]:
     return parser.pictures
 
 
-# Indices of a picture's groups of texts: numbers of the curves, and for each side words and marks of NULL.
-NUMBERS, SOURCE, SOURCE_MARKS, TARGET, TARGET_MARKS = range(1, 6)
+# Indices of a picture's groups of texts: for each side words and marks of NULL.
+SOURCE, SOURCE_MARKS, TARGET, TARGET_MARKS = range(1, 5)

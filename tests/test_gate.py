@@ -17,7 +17,6 @@ from hf_attncal import AttnCalMarianMTModel
 from hf_attncal.adapters.checkpoints import save_adapter
 from hf_attncal.adapters.configuration import AttentionCalibrationConfig
 from hf_attncal.alignment.aligner import WordAligner
-from hf_attncal.alignment.aligner_opening import save_aligner
 from hf_attncal.commands import main
 from hf_attncal.hub import PublishError
 from hf_attncal.hub.hub_folder import inspect_folder
@@ -75,37 +74,13 @@ def attncal(here, capsys):
 
 
 TEXT = ("--source", "source", "--target", "target")
-ADAPT = ("align", "run", "aligner", *TEXT, "--adapt", "--output", "links")
-
-
-@pytest.mark.parametrize(
-    ("folder", "told"),
-    [
-        ("mt", "--save-adapted mt holds a model (config.json)"),
-        ("adapter", "--save-adapted adapter holds an adapter (adapter_config.json)"),
-        ("aligner", "--save-adapted aligner holds a model (config.json)"),
-    ],
-)
-def test_an_adapted_aligner_is_not_saved_over_another_model(folder, told, attncal):
-    status, err = attncal(*ADAPT, "--save-adapted", folder)
-    assert (status, told in err) == (1, True), err
-
-
-def test_an_adapted_aligner_is_saved_again_into_its_own_folder(attncal, here):
-    assert attncal(*ADAPT, "--save-adapted", "new") == (0, "")
-    assert attncal(*ADAPT, "--save-adapted", "new") == (0, "")
-    assert not (here / "new" / LOCK).exists()
-    status, err = attncal("align", "run", "new", *ADAPT[3:], "--save-adapted", "new")
-    assert (status, "holds new, which is read" in err) == (1, True)
-    with pytest.raises(CommandError, match="which is read"):
-        save_aligner(WordAligner.from_pretrained("new"), "new")
+ALIGN = ("align", "run", "aligner", *TEXT, "--output")
 
 
 def test_the_second_process_that_saves_into_a_folder_is_refused_at_once(attncal, here):
     (here / "new").mkdir()
     with locked(here / "new" / LOCK):
         for command in (
-            (*ADAPT, "--save-adapted", "new"),
             ("align", "select", "mt", *TEXT, "--gold", "source", "--output", "new"),
             ("check", "learn", "aligner", "--source", "source", "--target", "target"),
         ):
@@ -148,7 +123,7 @@ def test_a_writer_that_is_killed_half_way_does_not_change_the_file(tmp_path):
 def test_no_output_is_a_file_of_a_model(name, attncal, here):
     os.link("aligner/model.safetensors", "hard")
     os.symlink("mt/config.json", "soft")
-    status, err = attncal(*ADAPT[:-1], name)
+    status, err = attncal(*ALIGN, name)
     assert (status, f"--output {name} " in err) == (1, True), err
     assert "aligner/model.safetensors, the same file" in err if name == "hard" else "of the model in" in err
 
@@ -157,11 +132,6 @@ def test_a_choice_is_not_saved_with_another_model(attncal):
     for folder in ("aligner", "adapter"):
         status, err = attncal("align", "select", "mt", *TEXT, "--gold", "source", "--output", folder)
         assert (status, f"--output {folder} holds" in err) == (1, True), err
-
-
-def test_outputs_in_the_folder_of_another_model_are_refused(attncal):
-    status, err = attncal(*ADAPT[:-1], "new/config.json", "--save-adapted", "new")
-    assert (status, "would overwrite a file of --save-adapted" in err) == (1, True)
 
 
 def test_a_command_function_can_be_pickled():

@@ -1,4 +1,4 @@
-"""Word alignment: the `WordAligner` over sources of weights, symmetrisation, and links of generated text.
+"""Word alignment: the `WordAligner` over sources of weights, symmetrisation, and what is made of links.
 
 Training is in `hf_attncal.alignment.aligner_job`, scores in `hf_attncal.metrics.aer`, Pharaoh files in
 `hf_attncal.data.pharaoh`; what users of the aligner need of them is here, too.
@@ -9,30 +9,26 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # at run time `__getattr__` below imports these
     from hf_attncal.alignment.aligner import WordAligner as WordAligner
-    from hf_attncal.alignment.attention_heads import choose_reading as choose_reading
     from hf_attncal.alignment.attention_heads import select_attention as select_attention
     from hf_attncal.alignment.comparison import ComparedLinks as ComparedLinks
     from hf_attncal.alignment.comparison import compare_links as compare_links
     from hf_attncal.alignment.count_learner import Adaptation as Adaptation
-    from hf_attncal.alignment.generated import GeneratedAlignment as GeneratedAlignment
-    from hf_attncal.alignment.generated import align_generated as align_generated
     from hf_attncal.alignment.gold import Calibration as Calibration
     from hf_attncal.alignment.gold import calibrate_links as calibrate_links
-    from hf_attncal.alignment.label_projection import ProjectedLine as ProjectedLine
-    from hf_attncal.alignment.label_projection import project_labels as project_labels
     from hf_attncal.alignment.linked_texts import count_links as count_links
     from hf_attncal.alignment.links import SYMMETRIZATIONS as SYMMETRIZATIONS
     from hf_attncal.alignment.links import WordAlignment as WordAlignment
     from hf_attncal.alignment.links import argmax_links as argmax_links
-    from hf_attncal.alignment.links import harmonic as harmonic
-    from hf_attncal.alignment.links import symmetrize as symmetrize
+    from hf_attncal.alignment.links import symmetrize_batch as symmetrize_batch
     from hf_attncal.alignment.links import symmetrize_links as symmetrize_links
     from hf_attncal.alignment.probabilities import LinkProbabilities as LinkProbabilities
+    from hf_attncal.alignment.projection import ProjectedLine as ProjectedLine
+    from hf_attncal.alignment.projection import project_labels as project_labels
     from hf_attncal.alignment.seq2seq import Seq2SeqAttention as Seq2SeqAttention
     from hf_attncal.alignment.seq2seq import seq2seq_weights as seq2seq_weights
     from hf_attncal.alignment.sources import Weights as Weights
     from hf_attncal.alignment.sources import WeightSource as WeightSource
-    from hf_attncal.alignment.statistical import quick_links as quick_links
+    from hf_attncal.alignment.statistical import quick_aligner as quick_aligner
     from hf_attncal.alignment.streaming import AlignBatch as AlignBatch
     from hf_attncal.data.linked_pairs import Gold as Gold
     from hf_attncal.data.pharaoh import GoldAlignment as GoldAlignment
@@ -47,21 +43,19 @@ _MODULES = {
     "hf_attncal.alignment.aligner": ("WordAligner",),
     "hf_attncal.alignment.streaming": ("AlignBatch",),
     "hf_attncal.alignment.comparison": ("ComparedLinks", "compare_links"),
-    "hf_attncal.alignment.generated": ("GeneratedAlignment", "align_generated"),
     "hf_attncal.alignment.gold": ("Calibration", "calibrate_links"),
-    "hf_attncal.alignment.label_projection": ("ProjectedLine", "project_labels"),
+    "hf_attncal.alignment.projection": ("ProjectedLine", "project_labels"),
     "hf_attncal.alignment.linked_texts": ("count_links",),
     "hf_attncal.alignment.probabilities": ("LinkProbabilities",),
-    "hf_attncal.alignment.statistical": ("quick_links",),
-    "hf_attncal.alignment.attention_heads": ("choose_reading", "select_attention"),
+    "hf_attncal.alignment.statistical": ("quick_aligner",),
+    "hf_attncal.alignment.attention_heads": ("select_attention",),
     "hf_attncal.alignment.seq2seq": ("Seq2SeqAttention", "seq2seq_weights"),
     "hf_attncal.alignment.sources": ("Weights", "WeightSource"),
     "hf_attncal.alignment.links": (
         "SYMMETRIZATIONS",
         "WordAlignment",
         "argmax_links",
-        "harmonic",
-        "symmetrize",
+        "symmetrize_batch",
         "symmetrize_links",
     ),
     "hf_attncal.data.linked_pairs": ("Gold",),

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.alignment.gold import TUNED, calibrate_links, score_aligner, tune_links
-from hf_attncal.alignment.quality import LEAST_SCORE, estimate_quality
+from hf_attncal.alignment.quality import LEAST_SCORE, mean_score
 from hf_attncal.data.batching import TokenBatchSampler
 from hf_attncal.data.collators import AlignmentCollator
 from hf_attncal.data.corpora import corpus_token_counts, folded, segmented, tokenize_for_alignment
@@ -57,10 +57,7 @@ _TOKENIZER_BATCH = 1000  # pairs that are tokenised for an encoder at once
 _JUMP_ROUNDS = 3  # more rounds of EM raise the likelihood, but do not lower AER
 _SHARE_AFTER_COUNTS = 0.05  # share of a statistical aligner's `minutes` for scoring and saving
 _QUALITY_PAIRS = 300
-_ADVICE = (
-    " Else train longer (`training.num_train_epochs`). If NULL has most of the weight, raise "
-    "`training.agreement_warmup_steps`."
-)
+_ADVICE = " Else train longer (`training.num_train_epochs`)."
 # "hmm" and "small"; their files describe them.
 SIZES = {name: {"model": {}, "training": {}} | read_preset("aligner", name) for name in preset_names("aligner")}
 _NETWORK, _COUNTS = "small", "hmm"
@@ -376,15 +373,15 @@ class AlignerJob(Job):
         On dev, the symmetrisation and threshold are tuned, and `self.calibration` is learned if dev is large enough.
         """
         config, tokenizer, dev = self.config, self.tokenizer, self.golds.get("dev")
-        quality = estimate_quality(WordAligner(model, tokenizer), self.sample)
-        if quality.mean_score < LEAST_SCORE:
+        quality = mean_score(WordAligner(model, tokenizer), self.sample)
+        if quality is not None and quality < LEAST_SCORE:
             warnings.warn(
-                f"The aligner is probably bad: the mean score of a training pair is {quality.mean_score:.2f} (good "
-                f"aligners: 0.6 or more), and NULL has {quality.null:.0%} of the weight. Check that the lines are "
-                "translations of each other, and that there are enough." + ("" if config.family.counted else _ADVICE),
+                f"The aligner is probably bad: the mean score of a training pair is {quality:.2f} (good aligners: 0.6 "
+                "or more). Check that the lines are translations of each other, and that there are enough."
+                + ("" if config.family.counted else _ADVICE),
                 stacklevel=3,
             )
-        scores: dict[str, Any] = {"quality": asdict(quality)}
+        scores: dict[str, Any] = {"quality": {"mean_score": quality}}
         self.calibration = None
         if dev is not None:
             fixed = config.model.get("symmetrization")

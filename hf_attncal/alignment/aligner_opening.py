@@ -1,4 +1,4 @@
-"""Open aligners and encoders by name, and save an adapted aligner.
+"""Open aligners and encoders by name.
 
 Heavy modules are imported once a name is known to be good.
 """
@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from pathlib import Path
 from typing import Any
 
 from hf_attncal.data.languages import trial_source
@@ -15,13 +14,9 @@ from hf_attncal.families import source_of
 from hf_attncal.inference.opening import check_name, choose_device, load_errors, log_model
 from hf_attncal.inference.running import Running
 from hf_attncal.io.errors import CommandError, settings_by_name
-from hf_attncal.io.files import fill_folder, write_json
-from hf_attncal.io.gate import job, note_inputs, run_record
-from hf_attncal.layouts import AUTO_ENCODER, CONFIG, DEFAULT_ENCODER, RUN
+from hf_attncal.layouts import AUTO_ENCODER, CONFIG, DEFAULT_ENCODER
 
 from .ready import nearest_ready
-
-ADAPTED = "an adaptation"  # writer in run.json of an adapted aligner
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -203,23 +198,6 @@ def changes_of(read: Mapping[str, Any] | Sequence[str] | None) -> dict[str, Any]
     return settings
 
 
-def save_aligner(aligner, folder: str | Path) -> None:
-    """Save model and tokenizer of a `WordAligner` in a folder.
-
-    Raises:
-        CommandError: the folder holds another model, or the aligner was loaded from it.
-    """
-
-    def save(staged: Path) -> None:
-        aligner.model.save_pretrained(staged)
-        aligner.tokenizer.save_pretrained(staged)
-        write_json(run_record(ADAPTED), staged / RUN)
-
-    with job():
-        note_inputs(aligner.model.name_or_path)
-        fill_folder(folder, save, by=ADAPTED)
-
-
 # ---- encoders ----
 
 # oneDNN keeps the compiled kernels of the last 1,024 shapes, half a megabyte each. Batches of a text rarely have the
@@ -231,17 +209,18 @@ def name_of_encoder(encoder: Any) -> str:
     """Return the folder or Hub name of an encoder; raise CommandError if it does not exist."""
     if not isinstance(encoder, str | os.PathLike):
         raise CommandError(f"`encoder` must be a folder or a name on the Hub, got {type(encoder).__name__}.")
-    check_encoder(encoder)
-    return DEFAULT_ENCODER[0] if encoder == AUTO_ENCODER else os.fspath(encoder)
+    name = DEFAULT_ENCODER[0] if encoder == AUTO_ENCODER else os.fspath(encoder)
+    try:
+        check_name(name)
+    except OSError as error:
+        raise CommandError(str(error)) from error
+    return name
 
 
 def check_encoder(encoder: Any) -> None:
     """Raise CommandError if the named encoder does not exist; loaded encoders are not checked."""
     if isinstance(encoder, str | os.PathLike):
-        try:
-            check_name(DEFAULT_ENCODER[0] if encoder == AUTO_ENCODER else os.fspath(encoder))
-        except OSError as error:
-            raise CommandError(str(error)) from error
+        name_of_encoder(encoder)
 
 
 def open_encoder(encoder: Any, running: Running, adapted: bool = True) -> Any:
@@ -267,5 +246,4 @@ def open_encoder(encoder: Any, running: Running, adapted: bool = True) -> Any:
             device=choose_device(running),
             trust_remote_code=running.trust_remote_code,
             adapted=adapted,
-            languages=running.languages,
         )

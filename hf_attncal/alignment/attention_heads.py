@@ -30,25 +30,21 @@ class RankedReadings(list):
 
     def __str__(self) -> str:
         best = self[:_MOST_SHOWN]
-        columns = {"AER, %": [f"{100 * score.aer:.1f}" for _, score in best]}
-        for name in ("layer", "heads", "shift", "threshold", "weights", "source_prefix"):
-            cells = [_cell(settings, name) for settings, _ in best]
-            default = getattr(Seq2SeqAttention, name, None)
-            if name in ("layer", "heads", "shift") or any(getattr(settings, name) != default for settings, _ in best):
-                columns[name] = cells
+        columns = {"reading": [_described(one) for one, _ in best], "AER, %": [f"{100 * s.aer:.1f}" for _, s in best]}
         note = "Layers and heads are counted from 0. Readings joined by + are averaged."
         return "\n".join([*text_table(columns), "", note])
 
 
-def _cell(settings: Seq2SeqAttention, name: str) -> str:
-    """Return a setting in the form of `--read`; for several readings joined by +."""
-    if name not in ("layer", "heads", "shift"):
-        value = getattr(settings, name)
-        return "" if value is None else str(value)
-    values = [getattr(reading, name) for reading in settings.readings]
-    if name == "heads":
-        return " + ".join("all" if heads is None else ",".join(map(str, heads)) for heads in values)
-    return " + ".join(str(value).lower() for value in values)
+def _described(settings: Seq2SeqAttention) -> str:
+    """Return settings in the form of `--read`."""
+    parts = [
+        f"layer={one.layer} heads={'all' if one.heads is None else ','.join(map(str, one.heads))} "
+        f"shift={str(one.shift).lower()}"
+        for one in settings.readings
+    ]
+    others = {name: getattr(settings, name) for name in ("threshold", "weights", "source_prefix")}
+    changed = (f"{name}={value}" for name, value in others.items() if value != getattr(Seq2SeqAttention, name))
+    return " ".join([" + ".join(parts), *changed])
 
 
 def load_to_choose(name: str, running: Running) -> tuple[Any, Any]:
@@ -71,28 +67,13 @@ def load_to_choose(name: str, running: Running) -> tuple[Any, Any]:
 
 
 def choose_reading(
-    model,
-    tokenizer,
-    sources: Sequence[str],
-    targets: Sequence[str],
-    gold: Sequence[GoldAlignment],
-    *,
-    weights: str = "attention",
-    source_prefix: str = "",
+    model, tokenizer, sources: Sequence[str], targets: Sequence[str], gold: Sequence[GoldAlignment], **options: Any
 ) -> RankedReadings:
-    """Rank the attention settings of a model by their AER: `attncal align select`.
-
-    `ranked[0][0].save(folder)` saves the best settings with the model.
+    """Rank the attention settings of a model by their AER, with the best threshold of the best ones.
 
     Args:
-        model: Encoder-decoder in evaluation mode.
-        tokenizer: Tokenizer of the model.
-        sources, targets: Sentences and their translations.
-        gold: Annotated links of each pair.
-        weights, source_prefix: See `Seq2SeqAttention`.
-
-    Returns:
-        Settings and their `AlignmentScore`, the lowest error first.
+        model, tokenizer, sources, targets, gold: See `select_attention`.
+        options: Other options of `select_attention`.
 
     Raises:
         ValueError: a model without cross-attention, or see `select_attention`.
@@ -102,9 +83,7 @@ def choose_reading(
             f"`model` must be an encoder-decoder, got type {model.config.model_type!r}. Align with it directly "
             "(`attncal align run`)."
         )
-    ranked = RankedReadings(
-        select_attention(model, tokenizer, sources, targets, gold, source_prefix=source_prefix, weights=weights)
-    )
+    ranked = select_attention(model, tokenizer, sources, targets, gold, **options)
     best = ranked[0][0]
     annotated = Gold(list(zip(sources, targets, strict=True)), gold)
     threshold, score = tune_threshold(WordAligner(model, tokenizer, best), annotated)
@@ -123,7 +102,7 @@ def select_attention(
     batch_size: int = 32,
     source_prefix: str = "",
     weights: str = "attention",
-) -> list[tuple[Seq2SeqAttention, AlignmentScore]]:
+) -> RankedReadings:
     """Score every layer, Naive-Att and Shift-Att, and several sets of heads on annotated pairs.
 
     The sets are all heads, each single head, and a greedy set: the best head, then repeatedly the head that lowers the
@@ -157,8 +136,7 @@ def select_attention(
         for row, pair in enumerate(pairs):
             steps = reading.unpadded(stacked, row)
             words[pair.index] = torch.stack([between_words(steps, pair, shift) for shift in (False, True)])
-    annotated = _Annotated(gold, words)
-    ranked = []
+    annotated, ranked = _Annotated(gold, words), RankedReadings()
     for layer, shift in product(readable, (False, True)):
         for heads in annotated.sets_of_heads(layer, shift):
             setting = Seq2SeqAttention(layer, heads, shift, source_prefix, weights)

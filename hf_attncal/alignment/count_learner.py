@@ -7,7 +7,6 @@ other pairs (collapsed variational inference, CVB0: Asuncion et al. 2009, sec. 3
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -165,7 +164,6 @@ class CountLearner:
         self,
         iterations: tuple[int, int] = ITERATIONS,
         report: Callable[[int, Tensor], tuple[int, int] | None] | None = None,
-        progress: Callable[[int, float], None] | None = None,
     ) -> None:
         """Train the model.
 
@@ -173,14 +171,10 @@ class CountLearner:
             iterations: Number of iterations without and with jumps. Default: `ITERATIONS`.
             report: Callback after each iteration with its number and the mean log-likelihood per token of both
                 directions, (2,); it may return new `iterations`. Default: None.
-            progress: Callback with the number of an iteration and its completed share. Default: None.
         """
         number, (without_jumps, with_jumps) = 0, iterations
         while number < without_jumps + with_jumps:
-            step_progress = partial(progress, number + 1) if progress else None
-            likelihood = self.step(
-                jumps=number >= without_jumps, agree=number > 0, damped=number > without_jumps, progress=step_progress
-            )
+            likelihood = self.step(jumps=number >= without_jumps, agree=number > 0, damped=number > without_jumps)
             number += 1
             if report:
                 without_jumps, with_jumps = report(number, likelihood) or (without_jumps, with_jumps)
@@ -189,16 +183,13 @@ class CountLearner:
         self.finish()
 
     @torch.no_grad()
-    def step(
-        self, *, jumps: bool, agree: bool, damped: bool, progress: Callable[[float], None] | None = None
-    ) -> Tensor:
+    def step(self, *, jumps: bool, agree: bool, damped: bool) -> Tensor:
         """Do one iteration over the text; return the mean log-likelihood per token of both directions, (2,).
 
         Args:
             jumps: Use and train the jump model.
             agree: Count the product of the posteriors; else their mean, for the first iteration.
             damped: Average with the last iteration, because all pairs are updated at once and would oscillate.
-            progress: Callback with the completed share of the iteration. Default: None.
         """
         model = self.model
         counts = torch.zeros(len(self.pairs))
@@ -236,8 +227,6 @@ class CountLearner:
                     totals[0] += direction.jumps
                     totals[1] += direction.chances
             likelihood += torch.tensor([float(direction.log_likelihood.sum()) for direction in directions])
-            if progress:
-                progress(self._done[number] / self._done[-1])
         self.counts, self._learned, size = counts, True, model.config.vocab_size
         if self._encoder_factors is not None:
             self._encoder_factors.learn()

@@ -1,7 +1,7 @@
 """Train the statistical aligner on a tokenised text, and derive the links and heads of guided alignment from it."""
 
 import time
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from hf_attncal.data.words import special_numbers
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel
 from hf_attncal.training.folder import Run, in_first_process
-from hf_attncal.training.progress import duration
 from hf_attncal.training.sections import NotNegative, Positive
 from hf_attncal.training.text import LINKERS, with_links
 
@@ -28,9 +27,7 @@ from .likelihood_ratio import EncoderFactors
 from .seq2seq import Seq2SeqAttention
 
 _MIN_ITERATIONS = 3
-_SECONDS_TO_ESTIMATE = 5.0  # time in the first iteration before its duration is estimated
 _JUMPS_SLOWDOWN = 1.5  # factor of the time of an iteration with jumps
-_SECONDS_BETWEEN_REPORTS = 30.0
 
 
 @dataclass
@@ -55,63 +52,6 @@ class CountsConfig:
             raise ValueError(f"`counts.link_above` must be in [0, 1], got {self.link_above}.")
 
 
-@dataclass
-class _Pace:
-    """Progress of counting, which reduces the number of iterations if time is short.
-
-    Args:
-        iterations: Numbers of iterations without and with jumps.
-        pairs: Number of sentence pairs.
-        ends: Deadline, by `time.monotonic`; None for no limit.
-    """
-
-    iterations: tuple[int, int]
-    pairs: int
-    ends: float | None
-    began: float = field(default_factory=time.monotonic)
-    reported: float = field(default_factory=time.monotonic)
-
-    def __post_init__(self):
-        self.requested = self.iterations  # the limit if the machine becomes faster again
-
-    def within(self, number: int, share: float) -> None:
-        """Print the progress of iteration `number`, of which this share is done.
-
-        Raises:
-            ValueError: too little time for `_MIN_ITERATIONS`.
-        """
-        now, total = time.monotonic(), sum(self.iterations)
-        whole = (now - self.began) / share
-        needed = min(total, _MIN_ITERATIONS)
-        estimated = number == 1 and now - self.began > _SECONDS_TO_ESTIMATE
-        if self.ends is not None and estimated and self.began + needed * whole > self.ends:
-            time_left = duration(max(0.0, self.ends - self.began))
-            raise ValueError(
-                f"`minutes` is too short: {needed} passes over {self.pairs:,} pairs take about "
-                f"{duration(needed * whole)}, and {time_left} are left. Give more `minutes` or less text, or train a "
-                "network without a statistical aligner before it (`counts.guide=false`)."
-            )
-        if now - self.reported >= _SECONDS_BETWEEN_REPORTS:
-            self.reported, left = now, (total - number + 1 - share) * whole
-            print(f"counts: {share:.0%} of iteration {number} of {total}, about {duration(left)} left", flush=True)
-
-    def after(self, number: int) -> tuple[int, int] | None:
-        """Return the new numbers of iterations after iteration `number`; None to keep them."""
-        now, without_jumps = time.monotonic(), self.iterations[0]
-        seconds, self.began, self.reported = now - self.began, now, now
-        if self.ends is None:
-            return None
-        requested = sum(self.requested)
-        slowdown = _JUMPS_SLOWDOWN if number <= without_jumps < requested else 1.0
-        total = min(requested, number + max(0, int((self.ends - now) / (slowdown * seconds))))
-        if number <= without_jumps:
-            without_jumps = max(number, min(self.requested[0], round(total * self.requested[0] / requested)))
-        if total != sum(self.iterations):
-            print(f"counts: there is time for {total} of {requested} iterations", flush=True)
-        self.iterations = min(without_jumps, total), max(0, total - without_jumps)
-        return self.iterations
-
-
 def learn_counts(
     text: Dataset,
     settings: CountsConfig,
@@ -126,7 +66,8 @@ def learn_counts(
         text: Text with columns "input_ids" and "target_input_ids".
         settings: Section `counts` of the settings.
         folder: Folder of a temporary file. Default: None, the system's.
-        ends: Time at which to stop, as a value of `time.monotonic()`. Default: None, no limit.
+        ends: Time at which to stop, as a value of `time.monotonic()`, after three iterations at least. Default: None,
+            no limit.
         encoder_factors: Factors by which an encoder raises or lowers the translation probabilities of this text.
             Default: None.
         fields: Fields of the model's configuration.
@@ -134,26 +75,48 @@ def learn_counts(
     Returns:
         The model; the learner, which still has the statistics of the text; and the time and log-likelihoods for
         results.json.
-
-    Raises:
-        ValueError: too little time until `ends` for three iterations.
     """
     start = time.perf_counter()
     model = HMMAlignModel(HMMAlignConfig(**{"identical_prior": IDENTICAL} | fields)).eval()
     iterations = settings.without_jumps, settings.with_jumps
     sources, targets = (Rows.of(text, name) for name in ("input_ids", "target_input_ids"))
     learner = CountLearner(model, sources, targets, folder, encoder_factors)
-    pace = _Pace(iterations, len(text), ends)
     log: list[dict[str, Any]] = []
+    planned, began = iterations, time.monotonic()
 
-    def report(iteration: int, likelihood: Tensor) -> tuple[int, int] | None:
+    def report(iteration: int, likelihood: Tensor) -> tuple[int, int]:
+        nonlocal planned, began
         forward, backward = likelihood.tolist()
         log.append({"iteration": iteration, "forward_log_likelihood": forward, "backward_log_likelihood": backward})
         print(f"counts: iteration {iteration}, log-likelihood per token {forward:.3f} and {backward:.3f}", flush=True)
-        return pace.after(iteration)
+        now = time.monotonic()
+        if ends is not None:
+            planned = _in_time(iterations, planned, iteration, now - began, ends - now)
+        began = now
+        return planned
 
-    learner.run(iterations, report, pace.within)
+    learner.run(iterations, report)
     return model, learner, {"wall_seconds": time.perf_counter() - start, "log_history": log}
+
+
+def _in_time(
+    wanted: tuple[int, int], planned: tuple[int, int], done: int, seconds: float, left: float
+) -> tuple[int, int]:
+    """Return the numbers of iterations without and with jumps for which there is time, three or more.
+
+    Args:
+        wanted: Wanted numbers.
+        planned: Last result.
+        done: Number of finished iterations.
+        seconds: Duration of the last one.
+        left: Seconds that are left.
+    """
+    without_jumps, total = planned[0], sum(wanted)
+    slowdown = _JUMPS_SLOWDOWN if done <= without_jumps < total else 1.0
+    possible = min(total, max(_MIN_ITERATIONS, done + max(0, int(left / (slowdown * seconds)))))
+    if done <= without_jumps:
+        without_jumps = max(done, min(wanted[0], round(possible * wanted[0] / total)))
+    return min(without_jumps, possible), max(0, possible - without_jumps)
 
 
 def counted_links(

@@ -25,7 +25,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import AutoModel
 
-from hf_attncal.data.languages import codes_of, codes_of_sides, set_languages
 from hf_attncal.data.segmentation import characters
 from hf_attncal.data.words import NO_WORD, WordTokens
 from hf_attncal.inference.files import file_beside
@@ -66,7 +65,6 @@ class EncoderPrior:
         tokenizer: Tokenizer of the model.
         layer: 0 for the input of the first layer, n for the output of the nth; negative numbers count from the top.
             Default: None, `default_layer`.
-        languages: Codes of source and target, see `EncoderReader`. Default: (None, None).
         dtype: Type of the layers. Default: None, bfloat16 if the processor multiplies it fast.
 
     Attributes:
@@ -85,10 +83,9 @@ class EncoderPrior:
         model,
         tokenizer,
         layer: int | None = None,
-        languages: tuple[str | None, str | None] = (None, None),
         dtype: torch.dtype | None = None,
     ):
-        self.reader = EncoderReader(model.eval(), tokenizer, languages)
+        self.reader = EncoderReader(model.eval(), tokenizer)
         if dtype is None and model.device.type == "cpu" and bf16_is_fast():
             dtype = torch.bfloat16
         self.dtype = dtype or model.dtype
@@ -113,13 +110,11 @@ class EncoderPrior:
         trust_remote_code: bool = False,
         revision: str | None = None,
         adapted: bool = True,
-        languages: str | Sequence[str] | None = None,
     ) -> "EncoderPrior":
         """Load an encoder from a folder or the Hub; see `WordAligner.from_pretrained` for the other arguments.
 
         Args:
             adapted: Adapt the weights of the default encoder to word alignment (`adapt_encoder`). Default: True.
-            languages: SOURCE-TARGET, for a tokenizer with language codes. Default: None.
 
         Raises:
             OSError, ValueError: a missing encoder, or see the class.
@@ -131,12 +126,9 @@ class EncoderPrior:
         model, tokenizer = load_whole(
             AutoModel, name, finite=False, trust_remote_code=trust_remote_code, revision=revision
         )
-        if languages is not None and codes_of(tokenizer):
-            set_languages(None, tokenizer, languages)
-        layer, codes = default_layer(model), codes_of_sides(tokenizer)
+        layer = default_layer(model)
         was_adapted = adapted and adapt_encoder(model.base_model, layer)
-        sides = codes.get("source_language"), codes.get("target_language")
-        prior = cls(model.to(device), tokenizer, layer, sides, dtype)
+        prior = cls(model.to(device), tokenizer, layer, dtype)
         prior.adapted = was_adapted
         words = prior.reader.encoder.get_input_embeddings()
         rows = rows_in_file(file_beside(name, WEIGHTS, revision), words, prior.dtype)
@@ -163,7 +155,7 @@ class EncoderPrior:
         new = [n for n in new if n not in computed]
         for start in range(0, len(new), SAMPLE_PAIRS):
             batch = new[start : start + SAMPLE_PAIRS]
-            states = [self._states([pairs[n][side] for n in batch], side) for side in (0, 1)]
+            states = [self._states([pairs[n][side] for n in batch]) for side in (0, 1)]
             computed |= zip(batch, map(_harmonic, *map(self._centred, states, (0, 1))), strict=True)
         return [
             computed[n] if n in computed else np.zeros((len(source), len(target)), np.float16)
@@ -173,7 +165,7 @@ class EncoderPrior:
     def _learn_statistics(self, pairs: Sequence[Words], numbers: Sequence[int]) -> dict[int, np.ndarray]:
         """Learn means and recognition from a sample of pairs, evenly spread; return the cells of the sample."""
         chosen = range(0, len(pairs), -(-len(pairs) // SAMPLE_PAIRS))
-        states = [self._states([pairs[n][side] for n in chosen], side) for side in (0, 1)]
+        states = [self._states([pairs[n][side] for n in chosen]) for side in (0, 1)]
         for side in states:
             total = sum((of_text.sum(dim=0, dtype=torch.float32) for of_text in side), torch.zeros(()))
             # The constant keeps the mean of a few words near 0.
@@ -266,12 +258,12 @@ class EncoderPrior:
         return F.normalize(states, dim=1).split([len(text) for text in texts])
 
     @torch.no_grad()
-    def _states(self, texts: Sequence[Sequence[str]], side: int) -> list[Tensor]:
+    def _states(self, texts: Sequence[Sequence[str]]) -> list[Tensor]:
         """Return the state of each word of each text, (words, size) float16; repeated texts are read once."""
         unique = list(dict.fromkeys(texts))
-        tokens = self.reader.tokenize(list(map(_readable, unique)), side)
+        tokens = self.reader.tokenize(list(map(_readable, unique)))
         states: dict[Sequence[str], Tensor] = {}
-        around = sum(map(len, self.reader.frames[side]))
+        around = len(self.reader.before) + len(self.reader.after)
         order = sorted(range(len(tokens)), key=lambda n: -len(tokens[n].ids))
         while order:
             longest = len(tokens[order[0]].ids) + around
@@ -279,7 +271,7 @@ class EncoderPrior:
             of_batch = [tokens[n] for n in batch]
             if len(of_batch[0].ids):
                 not_empty = [of_text.ids for of_text in of_batch if len(of_text.ids)]
-                token_states = self.reader.states(not_empty, side)[self.layer].cpu()
+                token_states = self.reader.states(not_empty)[self.layer].cpu()
             for row, (n, of_text) in enumerate(zip(batch, of_batch, strict=True)):
                 own = token_states[row, : len(of_text.ids)] if len(of_text.ids) else torch.zeros(0, 1)
                 states[unique[n]] = _word_means(own, of_text)
@@ -315,9 +307,7 @@ def recognised(pairs: Sequence[np.ndarray], mismatched: Sequence[np.ndarray]) ->
 
 
 def default_layer(model) -> int:
-    """Return the default layer: three fifths of the way up, or the top of an encoder-decoder's encoder."""
-    if model.config.is_encoder_decoder:
-        return -1
+    """Return the default layer: three fifths of the way up."""
     return round(_HEIGHT * model.config.get_text_config().num_hidden_layers)
 
 

@@ -239,14 +239,8 @@ def _flat(of_pairs: Sequence[Sequence]) -> list:
 
 def _check_learnable(right: Sequence[Sequence[bool]]) -> None:
     links = _flat(right)
-    if all(links) or not any(links):
-        problem = f"all {len(links)} links of the annotated pairs are {'right' if any(links) else 'wrong'}"
-        problem = problem if links else "there is no link"
-    elif len({row % _FOLDS for row, of_pair in enumerate(right) if of_pair}) < 2:
-        problem = "too few of the annotated pairs have links for cross-validation"
-    else:
-        return
-    raise ValueError(
-        f"Link probabilities cannot be learned: {problem}. Annotate more pairs, or check that the annotation fits the "
-        "text."
-    )
+    if all(links) or not any(links) or len({row % _FOLDS for row, of_pair in enumerate(right) if of_pair}) < 2:
+        raise ValueError(
+            f"Link probabilities cannot be learned: {sum(links)} of {len(links)} links are right, and right and wrong "
+            "ones in two pairs are needed. Annotate more pairs, or check that the annotation fits the text."
+        )

@@ -1,21 +1,17 @@
 """Sentence pairs with their links, from files or lists, and the lexicon of the linked words."""
 
 import os
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
-from itertools import groupby, tee, zip_longest
+from dataclasses import dataclass
+from itertools import chain, groupby, islice, tee, zip_longest
 from operator import itemgetter
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from hf_attncal.data.linked_pairs import LinkedPair, WordSeparator, may_have_special_space
 from hf_attncal.data.pharaoh import Link, check_inside_pair, parse_scored
-from hf_attncal.data.words import SEPARATORS
-from hf_attncal.inference.running import Running
 from hf_attncal.io.errors import CommandError, LineError, in_line
-from hf_attncal.io.messages import LOG
 from hf_attncal.io.streams import (
     LONGEST_LINE,
     STANDARD,
@@ -23,7 +19,6 @@ from hf_attncal.io.streams import (
     check_files,
     files_among,
     is_file,
-    json_line,
     line_error,
     output_lines,
     rows_of_texts,
@@ -42,16 +37,8 @@ class Linked(Protocol):
     scores: Sequence[float] | None
 
 
-@runtime_checkable
-class Linker(Protocol):
-    """Aligner that creates the links of sentence pairs, such as a `WordAligner`."""
-
-    def stream(self, pairs: Texts, **options: Any) -> Iterator[Linked]:
-        """Yield the links of each pair."""
-
-
-# An aligner; or for each pair a line `i-j i-j` (or `i-j:score`), an alignment, or links (i source, j target).
-Links = Linker | Iterable[str | Linked | Sequence[Link]]
+# For each pair a line `i-j i-j` (or `i-j:score`), an alignment, or links (i source, j target).
+Links = Iterable[str | Linked | Sequence[Link]]
 
 
 @dataclass(frozen=True)
@@ -61,7 +48,7 @@ class LinkedTexts:
     Args:
         names: Name of each text in messages, by argument.
         pairs: (source, target) texts.
-        links: Lines of links, or the aligner that creates them.
+        links: Links of each pair.
         parting: Word separator.
         labels: Lines of a third text such as tags. Default: None.
     """
@@ -87,7 +74,7 @@ def open_linked(
     target: Text,
     links: Any,
     output: str | os.PathLike | None,
-    running: Running,
+    longest_line: int | None = None,
     words: str | None = None,
     plain: Callable[[str], str] = str,
     **labels: Text,
@@ -96,9 +83,9 @@ def open_linked(
 
     Args:
         source, target: Files or lines.
-        links: File, lines, alignments, or a loaded aligner.
+        links: File, lines or alignments.
         output: Output file, which must differ from the inputs.
-        running: Options of the run: batch size of an aligner, longest line of a file.
+        longest_line: Maximum number of characters of a line. Default: None, `LONGEST_LINE`.
         words: Word separator, one of `SEPARATORS`. Default: None, the recorded one, or the one that fits the links in
             files that can be read twice.
         plain: Function that removes the markup of a source. Default: `str`.
@@ -107,30 +94,27 @@ def open_linked(
     Raises:
         CommandError: files that cannot be read or written, or a model in place of links.
     """
-    texts = {"source": source, "target": target, **labels}
-    names = {name: text_name(text, name) for name, text in (texts | {"links": links}).items()}
-    aligner: Linker | None = links if hasattr(links, "stream") else None
+    texts = {"source": source, "target": target, **labels, "links": links}
+    names = {name: text_name(text, name) for name, text in texts.items()}
     if is_file(links) and os.path.isdir(links):
         raise CommandError(
             f"--links must be a file of links, got the folder {links}. Write links with `attncal align run "
             f"{links}`, or pipe them into `--links -`."
         )
-    if aligner is None:
-        texts["links"] = links
     if inputs := files_among(*texts.values()):
         files = [name for name in inputs if name != STANDARD]
         check_files(
             files, {"--output": None if output is None else os.fspath(output)}, standard=len(files) < len(inputs)
         )
-    longest = running.longest_line or LONGEST_LINE
-    parting = WordSeparator(words, links) if aligner is None else WordSeparator(words or SEPARATORS[0])
+    longest = longest_line or LONGEST_LINE
+    parting = WordSeparator(words, links)
     if parting.words is None and all(map(_can_be_read_twice, texts.values())):
         parting.find(_linked_pairs(rows_of_texts(texts, longest), plain, bool(labels)))
     pairs, third, last = tee(rows_of_texts(texts, longest), 3)
     return LinkedTexts(
         names,
         pairs=map(itemgetter(0, 1), pairs),
-        links=map(itemgetter(-1), last) if aligner is None else _Batched(aligner, running.batch_size),
+        links=map(itemgetter(-1), last),
         parting=parting,
         labels=map(itemgetter(2), third) if labels else None,
     )
@@ -150,39 +134,11 @@ def _linked_pairs(rows: Iterable[tuple], plain: Callable[[str], str], labelled: 
             yield LinkedPair(plain(source), target, links, len(labels[0].split()) if labelled else None, sizes)
 
 
-class _Batched(NamedTuple):
-    """Aligner with a batch size; None for its default."""
-
-    aligner: Linker
-    batch_size: int | None
-
-    def stream(self, pairs: Texts, **options) -> Iterator[Linked]:
-        return self.aligner.stream(pairs, **options | ({"batch_size": self.batch_size} if self.batch_size else {}))
-
-
 ScoredLinks = tuple[Sequence[Link], Sequence[float] | None, tuple[int, int] | None]
 
 
-def links_beside(
-    pairs: Iterable, links: Links, parting: WordSeparator, text_of: Callable[[Any], tuple[str, str]] | None = None
-) -> tuple[Iterable, Iterator[ScoredLinks]]:
-    """Return the pairs and their (links, scores or None, numbers of words or None), to be read in parallel.
-
-    Args:
-        pairs: (source, target) texts, or the input of `text_of`.
-        links: Links of each pair, or the aligner that creates them.
-        parting: Word separator; set to the aligner's if it is unknown.
-        text_of: Function that returns the texts of a pair for an aligner. Default: None.
-    """
-    if isinstance(links, Linker):
-        parting.words = parting.words or SEPARATORS[0]
-        options = {} if parting.words == SEPARATORS[0] else {"words": parting.words}
-        pairs, texts = tee(pairs)
-        links = links.stream(texts if text_of is None else map(text_of, texts), **options)
-    return pairs, _numbered_links(links)
-
-
-def _numbered_links(links: Iterable[str | Linked | Sequence[Link]]) -> Iterator[ScoredLinks]:
+def numbered_links(links: Links) -> Iterator[ScoredLinks]:
+    """Yield (links, scores or None, numbers of words or None) of each pair."""
     for number, of_pair in enumerate(links, start=1):
         with in_line(number, "links"):
             scored_links = _links_and_scores(of_pair)
@@ -210,8 +166,6 @@ def together(**streams: Iterable) -> Iterator[tuple]:
 # ---- lexicon ----
 
 _HEADING = ("source", "target", "count", "p(target|source)", "p(source|target)")
-# A spreadsheet may evaluate a cell that starts like this, except for single signs and numbers.
-_FORMULA = re.compile(r"[=+\-@](?=.*\w)(?![\d.,]*$)")
 
 
 @dataclass(frozen=True)
@@ -232,50 +186,6 @@ class Entry:
     source_given_target: float
 
 
-class LinkCounts:
-    """Counts of the links of word pairs; memory grows with the number of different pairs.
-
-    Args:
-        lowercase: Ignore case. Default: False.
-    """
-
-    def __init__(self, lowercase: bool = False):
-        self.lowercase = lowercase
-        self.pairs: Counter[tuple[str, str]] = Counter()
-
-    def add(self, source: Sequence[str], target: Sequence[str], links: Collection[Link]) -> None:
-        """Count the links of a sentence pair.
-
-        Raises:
-            ValueError: a link outside the pair; none of its links is counted.
-        """
-        check_inside_pair(links, (len(source), len(target)))
-        if self.lowercase:
-            source, target = [word.lower() for word in source], [word.lower() for word in target]
-        self.pairs.update((source[i], target[j]) for i, j in links)
-
-    def lexicon(self, least_count: int = 1, top: int | None = None) -> Iterator[Entry]:
-        """Yield entries sorted by source word, descending count, and target word.
-
-        Args:
-            least_count: Minimum count of an entry. Default: 1.
-            top: Maximum number of entries per source word. Default: None, all.
-        """
-        sources: Counter[str] = Counter()
-        targets: Counter[str] = Counter()
-        for (source, target), count in self.pairs.items():
-            sources[source] += count
-            targets[target] += count
-        ordered = sorted(self.pairs.items(), key=lambda item: (item[0][0], -item[1], item[0][1]))
-        for _, of_source in groupby(ordered, key=lambda item: item[0][0]):
-            written = 0
-            for (source, target), count in of_source:
-                entry = Entry(source, target, count, count / sources[source], count / targets[target])
-                if count >= least_count and (top is None or written < top):
-                    written += 1
-                    yield entry
-
-
 def count_links(
     pairs: Texts,
     links: Links,
@@ -287,50 +197,48 @@ def count_links(
 ) -> Iterator[Entry]:
     """Count the linked words of sentence pairs, and return the entries of the lexicon.
 
+    Memory grows with the number of different pairs of words.
+
     Args:
         pairs, links, words: See `project_labels`.
         lowercase: Ignore case. Default: False.
-        least_count, top: See `LinkCounts.lexicon`.
+        least_count: Minimum count of an entry. Default: 1.
+        top: Maximum number of entries per source word. Default: None, all.
 
     Raises:
         LineError: a line with links outside the pair, or that cannot be aligned.
     """
-    counts = LinkCounts(lowercase)
+    counts: Counter[tuple[str, str]] = Counter()
     parting = WordSeparator.of(words)
-    texts, of_pairs = links_beside(pairs, links, parting)
-    rows = together(pairs=texts, links=of_pairs)
+    rows = together(pairs=pairs, links=numbered_links(links))
     for number, ((source, target), (of_pair, _, sizes)) in enumerate(rows, start=1):
         with in_line(number, "links"):
-            counts.add(*parting.split(LinkedPair(source, target, of_pair, sizes=sizes)), of_pair)
-    return counts.lexicon(least_count, top)
+            sides = parting.split(LinkedPair(source, target, of_pair, sizes=sizes))
+            check_inside_pair(of_pair, (len(sides[0]), len(sides[1])))
+        first, second = ([word.lower() for word in side] if lowercase else side for side in sides)
+        counts.update((first[i], second[j]) for i, j in of_pair)
+    return _entries(counts, least_count, top)
 
 
-def write_lexicon(entries: Iterable[Entry], path: str | os.PathLike | None, form: str) -> None:
-    """Write a lexicon; log the number of words in a table that a spreadsheet may evaluate as formulas.
+def _entries(counts: Counter[tuple[str, str]], least_count: int, top: int | None) -> Iterator[Entry]:
+    """Yield entries sorted by source word, descending count, and target word."""
+    sources: Counter[str] = Counter()
+    targets: Counter[str] = Counter()
+    for (source, target), count in counts.items():
+        sources[source] += count
+        targets[target] += count
+    ordered = sorted(counts.items(), key=lambda item: (item[0][0], -item[1], item[0][1]))
+    for _, of_source in groupby(ordered, key=lambda item: item[0][0]):
+        frequent = ((pair, count) for pair, count in of_source if count >= least_count)
+        for (source, target), count in islice(frequent, top):
+            yield Entry(source, target, count, count / sources[source], count / targets[target])
 
-    Args:
-        entries: Entries of the lexicon.
-        path: Output file; None or - for standard output.
-        form: "tsv" for columns separated by tabs, "json" for one object per line.
-    """
-    formulas = 0
 
-    def lines() -> Iterator[str]:
-        nonlocal formulas
-        if form == "json":
-            yield from (json_line(asdict(entry)) for entry in entries)
-            return
-        yield "\t".join(_HEADING)
-        for entry in entries:
-            formulas += any(map(_FORMULA.match, (entry.source, entry.target)))
-            shares = f"{entry.target_given_source:.6f}", f"{entry.source_given_target:.6f}"
-            yield "\t".join((entry.source, entry.target, str(entry.count), *shares))
-
+def write_lexicon(entries: Iterable[Entry], path: str | os.PathLike | None) -> None:
+    """Write a lexicon as columns separated by tabs; None or - for standard output."""
+    rows = (
+        (one.source, one.target, str(one.count), f"{one.target_given_source:.6f}", f"{one.source_given_target:.6f}")
+        for one in entries
+    )
     with output_lines(None if path is None else os.fspath(path)) as file:
-        write_lines(file, lines())
-    if formulas:
-        LOG.warning(
-            "%d lines have a word that a spreadsheet may take for a formula (it starts with =, +, - or @). Import the "
-            "columns as text, or use --format json.",
-            formulas,
-        )
+        write_lines(file, map("\t".join, chain([_HEADING], rows)))

@@ -12,8 +12,6 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, fields, replace
 from heapq import heapify, heappop, heappush
 from itertools import islice, pairwise
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -26,9 +24,6 @@ from hf_attncal.models.functional_mask_align import harmonic_mean
 from hf_attncal.models.limits import SYMMETRIZATIONS
 
 from .sources import Weights
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 Pair = tuple[tuple[str, ...], tuple[str, ...]]  # source and target words
 
@@ -71,38 +66,8 @@ def argmax_links(weights: Tensor) -> tuple[Link, ...]:
 _NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
 
 
-def harmonic(forward: Tensor, backward: Tensor) -> Tensor:
-    """Return the harmonic mean of both directions, `S_ij = 2 a b / (a + b)` with `a = W_f[j, i]`, `b = W_b[i, j]`.
-
-    It is 0 where both are 0.
-
-    Args:
-        forward: Non-negative weights, (..., target, source).
-        backward: Non-negative weights, (..., source, target).
-
-    Returns:
-        Scores, (..., source, target).
-
-    Raises:
-        ValueError: shapes that are not each other's transpose.
-    """
-    _facing(forward, backward)
-    return harmonic_mean(forward, backward)
-
-
-def links_above(scores: Tensor, threshold: float) -> tuple[Link, ...]:
-    """Return the sorted links (i, j) of all `scores`, (source, target), above `threshold`.
-
-    Raises:
-        ValueError: scores that are not two-dimensional.
-    """
-    if scores.dim() != 2:
-        raise ValueError(f"`scores` must be (source, target), got the shape {tuple(scores.shape)}.")
-    return links_of_batch(scores[None], threshold)[0]
-
-
 def links_of_batch(scores: Tensor, threshold: float) -> list[tuple[Link, ...]]:
-    """Return `links_above` for each pair of a batch of scores, (batch, source, target)."""
+    """Return the sorted links (i, j) of all scores above the threshold, for each pair of (batch, source, target)."""
     above = scores > threshold
     _, i, j = (index.tolist() for index in above.nonzero(as_tuple=True))
     stops = [0, *above.sum(dim=(1, 2)).cumsum(0).tolist()]
@@ -154,40 +119,28 @@ def _merged(forward: frozenset[Link], backward: frozenset[Link], method: str) ->
     return growing.links
 
 
-def symmetrize(
-    forward_weights: Tensor, backward_weights: Tensor | None, method: str = "harmonic", threshold: float = 0.2
-) -> tuple[tuple[Link, ...], Tensor]:
-    """Return the links of one sentence pair from the weights of one or two directions.
-
-    "harmonic" links two words if the harmonic mean is above the threshold. The other methods merge the links of each
-    direction with weights above the threshold, see `symmetrize_links`.
-
-    Args:
-        forward_weights: Weights of the forward direction, (target, source).
-        backward_weights: Weights of the backward direction, (source, target); None only with "forward".
-        method: One of `SYMMETRIZATIONS`. Default: "harmonic".
-        threshold: Exclusive minimum of a weight. Default: 0.2.
-
-    Returns:
-        The sorted links, and their scores, (source, target): the harmonic mean; the weight of the direction
-        ("forward", "backward"); the smaller weight ("intersection"); or the larger weight ("union" and the grow
-        heuristics).
-
-    Raises:
-        ValueError: an unknown `method`, missing backward weights, or shapes that are not each other's transpose.
-    """
-    backward = None if backward_weights is None else backward_weights[None]
-    links, scores = symmetrize_batch(forward_weights[None], backward, method, threshold)
-    return links[0], scores[0]
-
-
 def symmetrize_batch(
     forward_weights: Tensor, backward_weights: Tensor | None, method: str, threshold: float
 ) -> tuple[list[tuple[Link, ...]], Tensor]:
-    """Symmetrize a batch of weights, (batch, target, source) and (batch, source, target), 0 at padding.
+    """Return the links of sentence pairs from the weights of one or two directions.
+
+    "harmonic" links two words if the harmonic mean of both directions, `S_ij = 2 a b / (a + b)` with `a = W_f[j, i]`
+    and `b = W_b[i, j]`, is above the threshold. The other methods merge the links of each direction with weights above
+    the threshold, see `symmetrize_links`.
+
+    Args:
+        forward_weights: Non-negative weights of the forward direction, (batch, target, source), 0 at padding.
+        backward_weights: Weights of the backward direction, (batch, source, target); None only with "forward".
+        method: One of `SYMMETRIZATIONS`.
+        threshold: Exclusive minimum of a weight.
 
     Returns:
-        The links of each pair, and the scores, (batch, source, target).
+        The sorted links of each pair, and their scores, (batch, source, target): the harmonic mean; the weight of the
+        direction ("forward", "backward"); the smaller weight ("intersection"); or the larger weight ("union" and the
+        grow heuristics).
+
+    Raises:
+        ValueError: an unknown `method`, missing backward weights, or shapes that are not each other's transpose.
     """
     if method not in SYMMETRIZATIONS:
         raise ValueError(f"`method` must be one of {SYMMETRIZATIONS}, got {method!r}.")
@@ -200,7 +153,7 @@ def symmetrize_batch(
         )
     forward, backward = _facing(forward_weights, backward_weights)
     if method == "harmonic":
-        scores = harmonic(forward_weights, backward_weights)
+        scores = harmonic_mean(forward_weights, backward_weights)
         return links_of_batch(scores, threshold), scores
     directions = links_of_batch(forward, threshold), links_of_batch(backward, threshold)
     links = [symmetrize_links(*pair, method) for pair in zip(*directions, strict=True)]
@@ -315,7 +268,7 @@ class WordAlignment:
         target: Target words.
         links: Sorted links (i source, j target).
         scores: Score of each link, from 0 to 1: the probability that the link is right if `calibrated`, else see
-            `symmetrize`; the attention of the target word to the source word for an encoder-decoder.
+            `symmetrize_batch`; the attention of the target word to the source word for an encoder-decoder.
         source_null: Probability of each source word to have no partner, averaged over its subwords (1 for a word that
             the tokenizer deletes, or if the other side is empty). None for an encoder-decoder.
         target_null: Probability of each target word to have no partner. None for an encoder-decoder.
@@ -383,26 +336,6 @@ class WordAlignment:
         if not self.calibrated:
             del values["shift"]
         return {name: value for name, value in values.items() if value is not None or not name.endswith("_spans")}
-
-    def plot(self, path: str | Path | None = None) -> "Figure":
-        """Draw the pair: words in two rows, links with their scores, words without a partner.
-
-        Args:
-            path: File to write (.png, .pdf or .svg). Default: None.
-
-        Returns:
-            A matplotlib figure, which a notebook shows.
-
-        Warns:
-            UserWarning: characters that no installed font has.
-        """
-        from .pictures import pair_plot
-
-        figure = pair_plot(self)
-        if path is not None:
-            max_pixels = 65_000  # limit of matplotlib
-            figure.savefig(path, dpi=min(200, max_pixels / figure.get_figwidth()))
-        return figure
 
     def _repr_html_(self) -> str:
         from .pictures import NULL_MARK, pair_html, short

@@ -1,4 +1,4 @@
-"""Draw an aligned sentence pair, as HTML or with matplotlib.
+"""Draw an aligned sentence pair as HTML.
 
 The picture has two rows of words, the source above, and a curve for each link, thicker for a higher score. A word
 without a link is grey, with the NULL mark and the probability that it has no partner.
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from markupsafe import Markup
 
@@ -21,38 +21,15 @@ from hf_attncal.drawing.page import PAGE_FOOT as PAGE_FOOT
 from hf_attncal.drawing.page import environment, page_beginning, shown, text_width
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from .links import WordAlignment
 
 NULL_MARK = "∅"
 LINK_COLOUR, LINK_COLOUR_AT_NIGHT = "#2171b5", "#6baed6"
-SMALL = 0.7  # size of numbers and marks
+SMALL = 0.7  # size of marks
 _PIXELS_PER_EM = 15  # in HTML
 _GAP = 1.0  # between two words
 _MIN_SLOT = 2.2  # width of a NULL mark
-_NUMBER_GAP = 0.25  # from a curve to its number
 _MIN_RISE, _MAX_RISE, _RISE_PER_SPAN = 3.5, 9.0, 0.08  # distance of the rows, which grows with the longest link
-
-
-class Aligned(Protocol):
-    """Fields of a `WordAlignment` that a picture shows."""
-
-    @property
-    def source(self) -> Sequence[str]: ...
-
-    @property
-    def target(self) -> Sequence[str]: ...
-
-    @property
-    def links(self) -> Sequence[Link]: ...
-
-    @property
-    def scores(self) -> Sequence[float]: ...
-
-    @property
-    def source_null(self) -> Sequence[float] | None: ...
-
-    @property
-    def target_null(self) -> Sequence[float] | None: ...
 
 
 class PlacedWord(NamedTuple):
@@ -101,15 +78,11 @@ class PlacedLink(NamedTuple):
         link: (i source, j target).
         score: Score, from 0 to 1.
         curve: Four points (x, y) of a cubic Bézier curve from the source word to the target word.
-        number: Base line (x, y) of the score, at an end without other links if there is one.
-        number_left: True if the number ends at this x, False if it starts there.
     """
 
     link: Link
     score: float
     curve: tuple[tuple[float, float], ...]
-    number: tuple[float, float]
-    number_left: bool
 
 
 @dataclass(frozen=True)
@@ -126,20 +99,11 @@ class PairPicture:
 # ---- layout ----
 
 
-def place(pair: Aligned) -> PairPicture:
+def place(pair: "WordAlignment") -> PairPicture:
     """Lay out the picture of a pair."""
     linked = [{link[side] for link in pair.links} for side in (0, 1)]
     sides = (pair.source, pair.source_null, linked[0]), (pair.target, pair.target_null, linked[1])
-    numbered = _with_numbers(pair)
-    # A number is left or right of its word's centre, and must fit into half of the word's slot.
-    number_slot = 2 * (_NUMBER_GAP + SMALL * text_width(short(1)) + 0.1)
-    slots = [
-        [
-            max(text_width(word) + _GAP, number_slot if n in with_number else _MIN_SLOT + _GAP)
-            for n, word in enumerate(words)
-        ]
-        for (words, *_), with_number in zip(sides, numbered, strict=True)
-    ]
+    slots = [[max(text_width(word), _MIN_SLOT) + _GAP for word in words] for words, *_ in sides]
     width = max(map(sum, slots))
     unlinked = [len(with_link) < len(words) for words, _, with_link in sides]  # rows with NULL marks
     rows = [_words(*side, widths, width) for side, widths in zip(sides, slots, strict=True)]
@@ -149,8 +113,12 @@ def place(pair: Aligned) -> PairPicture:
     source = Row(*rows[0], y=1.1 + unlinked[0], mark_y=0.8)
     above, below = source.y + 0.4, source.y + 0.4 + rise
     target = Row(*rows[1], y=below + 1.0, mark_y=below + 2.1)
-    links = _links(pair, centres, above, below)
-    return PairPicture(width, target.y + 0.4 + unlinked[1], source, target, links)
+    bend, links = rise / 2, []
+    for (i, j), score in zip(pair.links, pair.scores, strict=True):
+        first, last = centres[0][i], centres[1][j]
+        curve = (first, above), (first, above + bend), (last, below - bend), (last, below)
+        links.append(PlacedLink((i, j), score, curve))
+    return PairPicture(width, target.y + 0.4 + unlinked[1], source, target, tuple(links))
 
 
 def _words(
@@ -169,30 +137,6 @@ def _words(
     return tuple(placed), right_to_left
 
 
-def _with_numbers(pair: Aligned) -> tuple[set[int], set[int]]:
-    """Return the source and target words with numbers: at the source word of a link if it has no other link."""
-    degrees = Counter(i for i, _ in pair.links)
-    with_one_link = {i for i, degree in degrees.items() if degree == 1}
-    return with_one_link, {j for i, j in pair.links if i not in with_one_link}
-
-
-def _links(pair: Aligned, centres: Sequence[Sequence[float]], above: float, below: float) -> tuple[PlacedLink, ...]:
-    """Place the curves from `above` to `below`, and their numbers."""
-    at_source, _ = _with_numbers(pair)
-    numbers: Counter[int] = Counter()  # at each target word
-    placed = []
-    for (i, j), score in zip(pair.links, pair.scores, strict=True):
-        first, last, bend = centres[0][i], centres[1][j], (below - above) / 2
-        if i in at_source:
-            x, y, left = first, above + SMALL, last > first
-        else:
-            x, y, left = last, below - 0.3 - SMALL * numbers[j], first > last
-            numbers[j] += 1
-        curve = (first, above), (first, above + bend), (last, below - bend), (last, below)
-        placed.append(PlacedLink((i, j), score, curve, (x - _NUMBER_GAP if left else x + _NUMBER_GAP, y), left))
-    return tuple(placed)
-
-
 def _is_right_to_left(text: str) -> bool:
     directions = Counter(map(unicodedata.bidirectional, text))
     return directions["R"] + directions["AL"] > directions["L"]
@@ -206,7 +150,7 @@ def short(probability: float) -> str:
 # ---- HTML ----
 
 
-def pair_html(pair: Aligned, caption: str = "") -> str:
+def pair_html(pair: "WordAlignment", caption: str = "") -> str:
     """Return the picture of a pair as one line of HTML with its style; a wide picture scrolls."""
     return str(_template().pair(place(pair), caption)).replace("\n", "")
 
@@ -219,12 +163,12 @@ def page_head(aligner: str) -> str:
     """
     lead = Markup(
         "Aligned by <b><bdi>{}</bdi></b>. The source is above, the target below. A curve is a link, thicker for a "
-        "higher score (the number). {} marks a word without a link, with the probability that it has no partner."
+        "higher score. {} marks a word without a link, with the probability that it has no partner."
     )
     return page_beginning("Word alignment", lead.format(shown(aligner), NULL_MARK), "pairs")
 
 
-def page_pair(number: int, pair: Aligned) -> str:
+def page_pair(number: int, pair: "WordAlignment") -> str:
     """Return a pair of the page as one line; `number` is its input line, from 1."""
     return str(_template().section(number, place(pair))).replace("\n", "")
 
@@ -236,50 +180,3 @@ def _template() -> Any:
     templates.filters |= {"px": lambda length: f"{_PIXELS_PER_EM * length:.1f}", "short": short}
     templates.globals |= {"colour": LINK_COLOUR, "colour_at_night": LINK_COLOUR_AT_NIGHT, "small": SMALL}
     return templates.get_template("pictures.html.jinja").module
-
-
-# ---- matplotlib ----
-
-
-def pair_plot(pair: Aligned) -> "Figure":
-    """Draw an aligned pair with matplotlib.
-
-    Args:
-        pair: Aligned pair.
-
-    Returns:
-        A figure with one axes in em; `figure.savefig("name.png", dpi=200)` writes it.
-
-    Warns:
-        UserWarning: characters that no installed font has.
-    """
-    from matplotlib.patches import PathPatch
-    from matplotlib.path import Path as Curve
-
-    from hf_attncal.drawing.plots import FAINT, POINTS, TEXT_COLOUR, Picture, families_for
-
-    picture = place(pair)
-    points = POINTS + 2
-    inches = points / 72
-    width, height = picture.width + 1, picture.height + 0.5
-    figure = Picture(figsize=(width * inches, height * inches))
-    axes = figure.add_axes((0, 0, 1, 1), xlim=(-0.5, width - 0.5), ylim=(height - 0.25, -0.25))
-    axes.set_axis_off()
-    for link in picture.links:
-        curve = Curve(link.curve, (Curve.MOVETO, *[Curve.CURVE4] * 3))
-        curved = {"linewidth": 0.8 + 1.2 * link.score, "alpha": 0.3 + 0.7 * link.score, "capstyle": "round"}
-        axes.add_patch(PathPatch(curve, fill=False, edgecolor=LINK_COLOUR, **curved))
-        side = "right" if link.number_left else "left"
-        axes.text(*link.number, short(link.score), ha=side, fontsize=SMALL * points, color=TEXT_COLOUR)
-    families = families_for("".join((*pair.source, *pair.target)))
-    for row in (picture.source, picture.target):
-        for word in row.words:
-            style: dict[str, Any] = {
-                "ha": "center",
-                "color": TEXT_COLOUR if word.linked else FAINT,
-                "parse_math": False,
-            }
-            axes.text(word.x, row.y, word.text, fontsize=points, fontfamily=families, **style)
-            if word.mark:
-                axes.text(word.x, row.mark_y, word.mark, fontsize=SMALL * points, **style)
-    return figure

@@ -1,4 +1,4 @@
-"""Carry labels of source words over word links to the target: tags, spans and inline markup.
+"""Carry labels of source words over word links to the target: tags, spans and inline markup (`align project`).
 
 A target word gets the label with most of its links, weighted by their scores. In a tie, the label of its first source
 word wins, unless another tied span would be left without a word. A word without links gets no label.
@@ -9,22 +9,29 @@ word belongs to two spans.
 """
 
 import re
+import warnings
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from html import escape, unescape
 from math import isclose
 from typing import NamedTuple, TypeVar
 
+from hf_attncal.data.linked_pairs import LinkedPair, WordSeparator
 from hf_attncal.data.pharaoh import Link, check_inside_pair
 from hf_attncal.data.words import SEPARATORS, word_spans
+from hf_attncal.io.errors import in_line
+
+from .linked_texts import Links, Texts, numbered_links, together
 
 OUTSIDE = "O"
 _TAG = re.compile(r"O|[BI]-[^\s-]\S*")
 Owner = TypeVar("Owner", bound=Hashable)
 # Weights of the links of each target word, by source word.
 Votes = Sequence[dict[int, float]]
+# Treatment of a span or an element without linked words, in a warning.
+_UNLINKED = {"span": "are not in the output", "element": "are empty in the output"}
 
 
 class Span(NamedTuple):
@@ -89,8 +96,18 @@ def project_spans(
 
 
 def spans_of(tags: Sequence[str]) -> list[Span]:
-    """Return the spans of tags in BIO: `B-X` starts a span, `I-X` continues or starts one, `O` is outside."""
-    return [Span(first, last + 1, label) for label, first, last in chunks_of(tags)]
+    """Return the spans of tags in BIO: `B-X` starts a span, `I-X` continues or starts one, `O` is outside.
+
+    seqeval returns the same, but it has no wheel, and building its source needs more than pip.
+    """
+    spans: list[Span] = []
+    for place, tag in enumerate(tags):
+        continues = tag[0] == "I" and spans and spans[-1].stop == place and spans[-1].label == tag[2:]
+        if continues:
+            spans[-1] = spans[-1]._replace(stop=place + 1)
+        elif tag != OUTSIDE:
+            spans.append(Span(place, place + 1, tag[2:]))
+    return spans
 
 
 def bio_tags(spans: Sequence[Span], words: int) -> list[str]:
@@ -185,32 +202,6 @@ def _claim(by_target: Votes, inside: Sequence[int | None], owned: list[int | Non
         for j in free or [j for j in tied if counts[owned[j]] > 1][:1]:
             counts[owned[j]] -= 1
             owned[j] = number
-
-
-# ---- tags of chunks ----
-
-
-def is_chunk_tag(tag: str) -> bool:
-    """Return True for `O`, `B-TYPE` and `I-TYPE`."""
-    return _TAG.fullmatch(tag) is not None
-
-
-def chunks_of(tags: Sequence[str]) -> list[tuple[str, int, int]]:
-    """Return type, first and last word (from 0) of each chunk of a sentence.
-
-    seqeval returns the same, but it has no wheel, and building its source needs more than pip.
-    """
-    kinds = [tag[2:] for tag in tags]  # "" outside
-    begins = [
-        place
-        for place, (tag, kind) in enumerate(zip(tags, kinds, strict=True))
-        if kind and (tag[0] == "B" or place == 0 or kinds[place - 1] != kind)
-    ]
-    ends = [
-        next((after for after in range(first + 1, len(tags)) if after in begins or not kinds[after]), len(tags))
-        for first in begins
-    ]
-    return [(kinds[first], first, end - 1) for first, end in zip(begins, ends, strict=True)]
 
 
 # ---- inline markup ----
@@ -471,3 +462,142 @@ class _Writer:
 
 def _unescaped(text: str) -> str:
     return _ENTITY.sub(lambda entity: unescape(entity[0]), text)
+
+
+# ---- whole texts ----
+
+
+@dataclass(frozen=True)
+class ProjectedLine:
+    """Labels of one target sentence.
+
+    Args:
+        text: Output line: tags, tags in BIO, or the target with markup.
+        lost: Numbers of "unlinked" and "split" spans or elements, and of tags "inside_words".
+    """
+
+    text: str
+    lost: dict[str, int]
+
+
+def project_labels(
+    pairs: Texts,
+    links: Links,
+    *,
+    tags: Iterable[str] | None = None,
+    spans: Iterable[str] | None = None,
+    markup: bool = False,
+    words: str | WordSeparator | None = None,
+) -> Iterator[ProjectedLine]:
+    """Carry labels of source sentences over word links to their translations, one line at a time.
+
+    Streams are read as the results are used.
+
+    Args:
+        pairs: (source, target) texts.
+        links: Links of each pair, such as the lines or alignments of an aligner.
+        tags: Tags of the words of each source, separated by spaces. Default: None.
+        spans: Tags in BIO (`B-TYPE`, `I-TYPE`, `O`). Default: None.
+        markup: True if the sources have inline markup to carry over. Default: False.
+        words: Word separator, one of `SEPARATORS`. Default: None, the one that fits the links and tags.
+
+    Raises:
+        ValueError: not exactly one of `tags`, `spans` and `markup`.
+        LineError: a line with different numbers of tags and words, tags that are not BIO, malformed markup, links
+            outside the pair, an ambiguous word separator, or an error of the aligner. All lines before were yielded.
+    """
+    labels, where = (tags, "tags") if spans is None else (spans, "spans")
+    if (tags is not None) + (spans is not None) + markup != 1:
+        raise ValueError("Give one of `tags`, `spans` and `markup`.")
+    parting = WordSeparator.of(words)
+    if labels is None:
+        return _markup_lines(pairs, links, parting)
+    lines = _labelled(pairs, links, parting, labels, where)
+    return _tag_lines(lines) if where == "tags" else _span_lines(lines)
+
+
+def _tag_lines(lines: Iterable[tuple]) -> Iterator[ProjectedLine]:
+    for number, target, labels, (links, scores) in lines:
+        with in_line(number, "links"):
+            carried = project_tags(labels, links, len(target), scores)
+        text = " ".join("_" if tag is None else tag for tag in carried)
+        yield ProjectedLine(text, {})
+
+
+def _span_lines(lines: Iterable[tuple]) -> Iterator[ProjectedLine]:
+    for number, target, labels, (links, scores) in lines:
+        with in_line(number, "spans"):
+            wrong = next((tag for tag in labels if not _TAG.fullmatch(tag)), None)
+            if wrong is not None:
+                raise ValueError(
+                    f"a tag must be `O`, `B-TYPE` or `I-TYPE`, got {wrong!r}. Use --tags for tags of single words."
+                )
+        spans = spans_of(labels)
+        with in_line(number, "links"):
+            places = project_spans(spans, links, len(labels), len(target), scores)
+        placed = [Span(*place[:2], span.label) for span, place in zip(spans, places, strict=True) if place]
+        split = sum(place is not None and place.dropped > 0 for place in places)
+        lost = {"unlinked": places.count(None), "split": split}
+        yield ProjectedLine(" ".join(bio_tags(placed, len(target))), lost)
+
+
+def _labelled(
+    pairs: Texts, links: Links, parting: WordSeparator, labels: Iterable[str], where: str
+) -> Iterator[tuple]:
+    """Yield the number of each line, its target words, source labels, and (links, scores)."""
+    rows = together(**{"pairs": pairs, where: labels, "links": numbered_links(links)})
+    for number, (pair, line, (of_pair, scores, sizes)) in enumerate(rows, start=1):
+        tags = line.split()
+        with in_line(number, "links"):
+            source, target = parting.split(LinkedPair(pair[0], pair[1], of_pair, len(tags), sizes))
+        with in_line(number, where):
+            if len(tags) != len(source):
+                raise ValueError(
+                    f"{len(tags)} tags for {len(source)} source words. Give one tag per word separated by white space."
+                )
+        yield number, target, tags, (of_pair, scores)
+
+
+def _markup_lines(pairs: Texts, links: Links, parting: WordSeparator) -> Iterator[ProjectedLine]:
+    rows = together(pairs=_parsed(pairs), links=numbered_links(links))
+    for number, ((source, target), (of_pair, scores, sizes)) in enumerate(rows, start=1):
+        with in_line(number, "links"):
+            parting.split(LinkedPair(source.plain, target, of_pair, sizes=sizes))
+            result = project_markup(source, target, of_pair, scores, parting.words or SEPARATORS[0])
+        lost = {name: len(getattr(result, name)) for name in ("unlinked", "split", "inside_words")}
+        yield ProjectedLine(result.text, lost)
+
+
+def _parsed(pairs: Texts) -> Iterator[tuple[MarkedText, str]]:
+    for number, (source, target) in enumerate(pairs, start=1):
+        with in_line(number, "source"):
+            yield parse_markup(source), target
+
+
+# ---- what is lost ----
+
+
+def warned_of_lost(lines: Iterable[ProjectedLine], what: str) -> Iterator[ProjectedLine]:
+    """Yield the lines, and warn at the end of labels that are lost or split.
+
+    Args:
+        lines: Lines of `project_labels`.
+        what: "span" or "element", for the warning.
+
+    Warns:
+        UserWarning: the number of lost or split labels, and the first line with some.
+    """
+    kinds = {
+        "unlinked": f"{what}s without a linked word, which {_UNLINKED[what]}",
+        "split": f"{what}s with words in several places, which are at the place with most of their links",
+        "inside_words": "tags inside a word (of text that is not tokenised), which were moved to its edge",
+    }
+    counts: Counter[str] = Counter()
+    first: dict[str, int] = {}
+    for number, line in enumerate(lines, start=1):
+        counts.update(line.lost)
+        for kind in +Counter(line.lost):
+            first.setdefault(kind, number)
+        yield line
+    for kind, number in first.items():
+        warnings.warn(f"{kinds[kind]}: {counts[kind]}, the first in line {number}.", stacklevel=2)

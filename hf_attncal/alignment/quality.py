@@ -3,13 +3,12 @@
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hf_attncal.data.segmentation import fold, is_unspaced
 from hf_attncal.data.words import split_words
-from hf_attncal.io.errors import until_failure
 
 if TYPE_CHECKING:
     from .aligner import Sentence, WordAligner
@@ -24,70 +23,23 @@ _MIN_EXCHANGE_GAIN = 0.1
 MAX_PAIRS_TO_EXCHANGE, MIN_PAIRS_TO_EXCHANGE = 100, 20
 
 
-@dataclass(frozen=True)
-class Quality:
-    """Quality of an aligner, estimated without annotated links.
+def mean_score(aligner: "WordAligner", pairs: "Iterable[tuple[Sentence, Sentence]]", **options) -> float | None:
+    """Return the mean score of pairs; None without a pair that has words on both sides.
+
+    It shows an aligner that learned nothing; it does not rank good ones.
 
     Args:
-        pairs: Number of aligned pairs.
-        mean_score: Mean of `WordAlignment.score`.
-        null: Mean probability of a word to have no partner.
-        agreement: Share of the links above 0.5 in either direction that are above 0.5 in both.
-    """
-
-    pairs: int
-    mean_score: float
-    null: float
-    agreement: float
-
-
-def estimate_quality(aligner: "WordAligner", pairs: "Iterable[tuple[Sentence, Sentence]]") -> Quality:
-    """Estimate the quality of an aligner with two directions on unannotated pairs.
-
-    The estimate detects a model that learned nothing; it does not rank good models.
+        aligner: Word aligner of two directions; its probabilities are not used.
+        pairs: Sentence pairs.
+        options: Options of `WordAligner.align`.
 
     Raises:
-        ValueError: no pair with words on both sides.
+        ValueError: a pair that cannot be aligned.
     """
-    raw, pairs = copy(aligner), list(pairs)
-    raw.probabilities = None  # they may lack a symmetrisation that is used here
-    aligned = raw.align(pairs, symmetrize="harmonic")
-    scores = [result.score for result in aligned if result.score is not None]
-    aligned = [result for result in aligned if result.score is not None]
-    if not scores:
-        raise ValueError("`pairs` must have a pair with words on both sides, got none.")
-    nulls = [null for result in aligned for null in (*(result.source_null or ()), *(result.target_null or ()))]
-    both, either = (
-        sum(len(result.links) for result in raw.align(pairs, symmetrize=method, threshold=0.5))
-        for method in ("intersection", "union")
-    )
-    return Quality(len(scores), sum(scores) / len(scores), sum(nulls) / len(nulls), both / max(1, either))
-
-
-def exchanged_scores(
-    aligner: "WordAligner", pairs: "Iterable[tuple[Sentence, Sentence]]", **options
-) -> tuple[float, float] | None:
-    """Return the mean score of the pairs in both orders if the exchanged order scores clearly higher, else None.
-
-    Args:
-        aligner: Word aligner.
-        pairs: Sentence pairs; None is returned if one cannot be aligned.
-        options: Options of `WordAligner.align`.
-    """
-    raw, pairs, means = copy(aligner), list(pairs), []
-    raw.probabilities = None
-
-    def align(part: "Sequence[tuple[Sentence, Sentence]]") -> "Sequence[WordAlignment]":
-        return raw.align(part, symmetrize="harmonic", **options)
-
-    for sides in (pairs, [(target, source) for source, target in pairs]):
-        aligned, failure = until_failure(align, sides)
-        scores = [alignment.score for alignment in aligned if alignment.score is not None]
-        if failure is not None or not scores:
-            return None
-        means.append(sum(scores) / len(scores))
-    original, exchanged = means
-    return (original, exchanged) if exchanged > original + _MIN_EXCHANGE_GAIN else None
+    raw = copy(aligner)
+    raw.probabilities = None  # they may lack the symmetrisation
+    scores = [one.score for one in raw.align(pairs, symmetrize="harmonic", **options) if one.score is not None]
+    return sum(scores) / len(scores) if scores else None
 
 
 def exchange_warning(aligner: "WordAligner", pairs: "Sequence[tuple[Sentence, Sentence]]", **options) -> str | None:
@@ -102,12 +54,14 @@ def exchange_warning(aligner: "WordAligner", pairs: "Sequence[tuple[Sentence, Se
     """
     if len(pairs) < MIN_PAIRS_TO_EXCHANGE or "harmonic" not in aligner.source.symmetrizations:
         return None
-    if (scores := exchanged_scores(aligner, pairs, **options)) is None:
-        return None
-    return (
-        "source and target are probably exchanged: the mean score of a pair is {:.2f}, and {:.2f} in the opposite "
-        "order. Exchange them.".format(*scores)
-    )
+    with suppress(ValueError):  # the pair that cannot be aligned is reported later
+        given, opposite = (mean_score(aligner, sides, **options) for sides in (pairs, [pair[::-1] for pair in pairs]))
+        if given is not None and opposite is not None and opposite > given + _MIN_EXCHANGE_GAIN:
+            return (
+                f"source and target are probably exchanged: the mean score of a pair is {given:.2f}, and "
+                f"{opposite:.2f} in the opposite order. Exchange them."
+            )
+    return None
 
 
 # ---- lines that are shifted ----

@@ -383,18 +383,14 @@ class Seq2SeqSource(WeightSource):
         return load_seq2seq(name, dtype=dtype, **options)
 
     def choose(self, **changes: Any) -> None:
-        layer_chosen = self.settings is not None
         settings = self.settings or Seq2SeqAttention.default_of(self.model)
         if settings.weights in _ONE_HEAD and {"layer", "heads"} & changes.keys():
             changes = {"weights": "attention"} | changes  # only attention has layers and heads
         weights = changes.get("weights", settings.weights)
-        if weights != settings.weights and {weights, settings.weights} & set(
-            _ONE_HEAD
-        ):  # layer, heads and shift do not apply to both
-            prefix, layer_chosen = settings.source_prefix, False
+        if weights != settings.weights and {weights, settings.weights} & set(_ONE_HEAD):
+            # Layer, heads and shift do not apply to both.
+            prefix = settings.source_prefix
             settings = replace(Seq2SeqAttention.default_of(self.model, weights), source_prefix=prefix)
-        if not layer_chosen and weights not in _ONE_HEAD and "heads" in changes and "layer" not in changes:
-            raise ValueError(f"`heads` need a layer, got {changes['heads']} without one. Give `layer` as well.")
         if {"layer", "heads", "shift", "weights"} & changes.keys():
             changes = {"threshold": None, "beside": None} | changes  # the old ones belong to other weights
         self.settings = Seq2SeqAttention.from_dict(settings.to_dict() | changes)

@@ -13,13 +13,13 @@ s(x, y)`, the maximum over all words.
 
 import unicodedata
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields as fields_of
 from functools import lru_cache
 from itertools import pairwise, product
 from math import isqrt
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,16 +35,14 @@ from hf_attncal.inference.files import check_model_files, read_object
 from hf_attncal.io.errors import in_line
 from hf_attncal.io.messages import LOG
 from hf_attncal.layouts import ADAPTER_CONFIG, CONFIG, SETTINGS_FILE, TOKENIZER, TOKENIZER_CONFIG, WEIGHTS
-from hf_attncal.models.functional_mask_align import harmonic_mean
 from hf_attncal.models.hmm_tables import CountFields, HMMTables, HMMTablesMixin
 from hf_attncal.models.limits import check_counting, check_token_ids
 from hf_attncal.models.loading import check_finite
 
 from .aligner import Sentence, WordAligner
 from .count_learner import IDENTICAL, ITERATIONS, CountLearner
-from .links import Pair, WordAlignment, largest_over_words
+from .links import Pair
 from .probabilities import saved_probabilities
-from .sources import Words
 
 # The vocabulary of n pairs has their characters and _PIECES * sqrt(n) subwords: less text needs shorter subwords,
 # which occur often enough to be counted.
@@ -58,33 +56,6 @@ _MANY_GIGABYTES = 0.5
 _NULL_PROBABILITY = 0.2  # high, because wrong links are more frequent than missing ones with little text
 
 
-def quick_links(
-    pairs: Iterable[tuple[Sentence, Sentence]],
-    *,
-    tokenize: bool = False,
-    fold_words: bool = True,
-    words: str = SEPARATORS[0],
-    encoder: Any | None = None,
-    beside: Iterable[tuple[Sentence, Sentence]] = (),
-    **options,
-) -> list[WordAlignment]:
-    """Align sentence pairs with a statistical aligner that is trained only on them.
-
-    Args:
-        pairs, tokenize, words: See `WordAligner.align`.
-        fold_words: Ignore case, width and kinds of quotes and dashes (`data.segmentation`). Default: True.
-        encoder: `EncoderPrior` that has not read another text. Default: None.
-        beside: Other pairs to count, which are not aligned. Default: ().
-        options: Other options of `WordAligner.align`.
-
-    Raises:
-        ValueError: see `WordAligner.align`.
-    """
-    pairs = list(pairs)
-    aligner = quick_aligner([*pairs, *beside], tokenize=tokenize, fold_words=fold_words, words=words, encoder=encoder)
-    return aligner.align(pairs, words=words, **options)
-
-
 def quick_aligner(
     pairs: Sequence[tuple[Sentence, Sentence]],
     *,
@@ -93,10 +64,15 @@ def quick_aligner(
     words: str = SEPARATORS[0],
     encoder: Any | None = None,
 ) -> WordAligner:
-    """Return a statistical aligner trained on these pairs; see `quick_links` for the arguments.
+    """Return a statistical aligner trained only on these pairs.
 
     Its model consists of tables, which do not need transformers and cannot be saved. A side without spaces between its
     words is cut into the pieces of the encoder, or without one into characters.
+
+    Args:
+        pairs, tokenize, words: See `WordAligner.align`.
+        fold_words: Ignore case, width and kinds of quotes and dashes (`data.segmentation`). Default: True.
+        encoder: `EncoderPrior` that has not read another text. Default: None.
 
     Raises:
         ValueError: a pair with too many words; see also `WordAligner.align`.
@@ -180,19 +156,6 @@ def parts_of_pair(source: tuple[str, ...], target: tuple[str, ...]) -> list[Pair
         number = min(len(source), len(target), isqrt(cells // _CELLS_OF_PART) + 1)
     edges = [[len(side) * part // number for part in range(number + 1)] for side in (source, target)]
     return [(source[i:next_i], target[j:next_j]) for (i, j), (next_i, next_j) in pairwise(zip(*edges, strict=True))]
-
-
-def link_cells(aligner: WordAligner, pairs: Sequence[Words]) -> list[np.ndarray]:
-    """Return the link scores of each pair, the harmonic mean of both directions, (source words, target words)."""
-    scores = [np.zeros(tuple(map(len, pair)), np.float32) for pair in pairs]
-    for indices, weights in aligner.source.weights(pairs, 256, 4096):
-        if weights.backward is None:
-            raise ValueError("`aligner` must have two directions, got one. Use a word aligner.")
-        both = harmonic_mean(weights.forward, weights.backward)
-        both = largest_over_words(both, weights.source_words, weights.target_words)
-        for index, cells, (sources, targets) in zip(indices, both, weights.words, strict=True):
-            scores[index] = cells[:sources, :targets].numpy()
-    return scores
 
 
 # ---- words that look alike ----
@@ -403,14 +366,6 @@ def _fields(values: dict[str, Any]) -> CountFields | None:
     if values.get("pad_token_id") is None or not types <= values.keys() <= types | _OTHER_FIELDS:
         return None
     fields = CountFields(**{name: values[name] for name in types})
-    for name, kind in get_type_hints(CountFields).items():
-        if name in types and (isinstance(values[name], bool) != (kind is bool) or not isinstance(values[name], kind)):
-            return None
     check_counting(fields)
-    for name in ("bos_token_id", "eos_token_id"):
-        if values.get(name) is not None and (
-            type(values[name]) is not int or not 0 <= values[name] < fields.vocab_size
-        ):
-            return None
     check_token_ids(fields, fields.vocab_size)
     return fields

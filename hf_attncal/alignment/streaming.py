@@ -1,9 +1,10 @@
 """Align a text of any length, or batches of columns, and write its links."""
 
+import ctypes
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 # ---- format of links ----
 
-LINK_FORMATS = ("pharaoh", "words", "opustrainer", "json", "html")
+LINK_FORMATS = ("pharaoh", "words", "json", "html")
 _WITH_OFFSETS = ("pharaoh", "json")
 
 
@@ -79,10 +80,7 @@ class LinkStyle:
         if self.format == "json":
             return json_line(alignment.to_dict())
         write = alignment.offsets if self.offsets else alignment.pharaoh
-        columns = [(alignment.words if self.format == "words" else write)(scores=self.scores)]
-        if self.format == "opustrainer":
-            columns = [" ".join(alignment.source), " ".join(alignment.target), *columns]
-        return "\t".join(columns)
+        return (alignment.words if self.format == "words" else write)(scores=self.scores)
 
     @contextmanager
     def document(self, target: Output, aligner: str) -> Iterator[None]:
@@ -168,9 +166,16 @@ def align_windows(
                     raise line_error(first + len(alignments), "cannot be aligned", failure) from failure
                 bar.update(len(group))
                 first += len(group)
+            return_memory()
             if error is not None:
                 raise error
     judge.warn()
+
+
+def return_memory() -> None:
+    """Return freed memory to the system, or its pieces between tensors of many sizes grow with the text (glibc)."""
+    with suppress(AttributeError, OSError, TypeError):  # other C libraries
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _adapt(aligner, pairs: Sequence, **reading) -> None:

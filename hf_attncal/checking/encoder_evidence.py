@@ -202,7 +202,7 @@ class EvidenceReader:
             full = [n for n in batch if len(ids[n])]
             rows = dict.fromkeys(batch, torch.zeros(0, len(self.common)))
             if full:
-                states = reader.states([ids[n] for n in full], 0)[layer].cpu()
+                states = reader.states([ids[n] for n in full])[layer].cpu()
                 rows |= {n: states[row, : len(ids[n])] for row, n in enumerate(full)}
             for n, of_text in rows.items():
                 reads[different[n]] = self._of_words(different[n], ids[n], encoded["offset_mapping"][n], of_text)

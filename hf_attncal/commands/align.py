@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from hf_attncal.inference.running import Running
 from hf_attncal.io.errors import CommandError, check_range
-from hf_attncal.io.gate import claim_folder
 
-from .kinds import Aligning, Encoder, LinkFormat, Merging, Model, ModelFolder, Output, Pairs, Text, Values, WordLimits
+from .kinds import Aligning, Encoder, LinkFormat, Merging, Model, Output, Pairs, Text, Values, WordLimits
 
 if TYPE_CHECKING:
     from hf_attncal.alignment.aligner import WordAligner
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
 
 GROUPS = {
     "Links": ("tokenize", "words", "threshold", "symmetrize", "least_probability", "read"),
-    "A text of another kind, or a large one": ("adapt", "encoder", "save_adapted", "shard"),
+    "A text of another kind, or a large one": ("adapt", "encoder", "shard"),
 }
 
 
@@ -37,7 +36,6 @@ def align(
     read: Values = None,
     adapt: bool = False,
     encoder: Encoder = None,
-    save_adapted: ModelFolder | None = None,
     shard: str | None = None,
     running: Aligning = Running(),
 ) -> "list[WordAlignment] | None":
@@ -67,7 +65,7 @@ def align(
         output: file for the links, compressed according to its name; written as FILE.partial and renamed when complete
             [default: standard output]
         format: pharaoh: `i-j`; words: the words of each link, `house=maison` (`=` in a word is written `\\=`, and `\\`
-            `\\\\`); opustrainer: source, target and links, separated by tabs; json: one object per line with words,
+            `\\\\`); json: one object per line with words,
             links, scores, NULL probabilities and the score of the pair; html: one page with a picture of each pair
         scores: add the score to each link, `i-j:score`; the probability that the link is right if the aligner is
             calibrated
@@ -90,7 +88,6 @@ def align(
             needs a statistical aligner
         encoder: multilingual encoder (BERT, XLM-R, ...) that helps a word aligner or translation model: folder or Hub
             name, or auto for intfloat/multilingual-e5-small [default: none]
-        save_adapted: folder for the adapted aligner [default: not saved]
         shard: I/N: align only part I of N. --output is a folder, or a name with {} for the number of the part. An
             existing part is refused. The parts joined in order are the output of one run; what an encoder learned
             from the first lines is kept in the folder for the other parts [default: all lines]
@@ -120,12 +117,6 @@ def align(
             "--adapt and --encoder cannot go together. Use --encoder only, or count the text with it (`attncal align "
             "quick --encoder`)."
         )
-    if save_adapted is not None:
-        if not adapt:
-            raise CommandError("--save-adapted needs --adapt. Add it, or leave --save-adapted out.")
-        from hf_attncal.alignment.aligner_opening import ADAPTED
-
-        claim_folder(save_adapted, ADAPTED, "--save-adapted")
     window, part = lines_at_once(running.batch_size, adapt), None
     if shard is not None:
         if adapt or format == "html":
@@ -145,7 +136,7 @@ def align(
     options = batch_limits(running.batch_size) | links | {"tokenize": tokenize, "words": words}
     if part is not None and encoder is not None:
         learn_from_start(aligner, text, part, window, **options)
-    alignments = align_text(
+    return align_text(
         aligner,
         text,
         output,
@@ -157,8 +148,3 @@ def align(
         progress=running.progress,
         **options,
     )
-    if save_adapted is not None:
-        from hf_attncal.alignment.aligner_opening import save_aligner
-
-        save_aligner(aligner, save_adapted)
-    return alignments

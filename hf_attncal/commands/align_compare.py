@@ -1,6 +1,6 @@
 """`attncal align compare`: compare several word alignments of a text without gold links."""
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from hf_attncal.io.errors import CommandError, user_errors
 
@@ -15,14 +15,11 @@ def compare(
     source: Text,
     target: Text,
     words: Annotated[WordLimits | None, "PYTHON_ONLY"] = None,
-    lowercase: bool = False,
-    format: Literal["text", "json"] = "text",
 ) -> "AlignerComparison":
     """Compare word alignments of a text that nobody annotated.
 
-    Compare the links of two or more aligners on the same text, without gold links: the share of linked words, the
-    agreement with the first aligner (F1 of the links), and the loss of their lexicons on held-out pairs, in nats per
-    word. At most 2000 pairs, and at most a tenth of the text, are held out. With gold links, use `attncal score`.
+    Compare the links of two or more aligners on the same text, without gold links: the share of linked words, and
+    the agreement with the first aligner (F1 of the links). With gold links, use `attncal score`.
 
     Examples:
         attncal align compare ours.links eflomal.links --source text.en --target text.fr
@@ -35,12 +32,10 @@ def compare(
         source: tokenised source sentences, one per line
         target: tokenised target sentences, one per line
         words: word separator; None for the recorded one, or the one that fits the links
-        lowercase: ignore case when words are counted
-        format: table with rounded numbers, or JSON with all digits
 
     Returns:
-        `rows`: name of a hypothesis -> its `links`, `source_linked`, `target_linked`, `agreement`, `same_lines`,
-        `nats` and `nats_to_first`. It prints as the table or JSON.
+        `rows`: name of a hypothesis -> its `links`, `source_linked`, `target_linked`, `agreement`. It
+        prints as the table.
 
     Raises:
         CommandError: fewer than two alignments, or a malformed file, which the message names.
@@ -61,4 +56,4 @@ def compare(
     texts = read_scored({"source": source, "target": target, **named}, "sentence pair")
     check_readable(*files_among(source, target, *hypotheses))
     with user_errors():
-        return compare_texts(texts, words=words, lowercase=lowercase, form=format)
+        return compare_texts(texts, words=words)

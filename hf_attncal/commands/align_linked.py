@@ -1,16 +1,16 @@
 """`attncal align project` and `align lexicon`: carry labels over word links, and count the linked words."""
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from hf_attncal.inference.running import Running
 from hf_attncal.io.errors import CommandError, check_range
-from hf_attncal.io.streams import counted
+from hf_attncal.io.streams import counted, output_lines, write_lines
 
 from .kinds import Linked, Links, Output, Text, WordLimits
 
 if TYPE_CHECKING:
-    from hf_attncal.alignment.label_projection import ProjectedLine
     from hf_attncal.alignment.linked_texts import Entry
+    from hf_attncal.alignment.projection import ProjectedLine
 
 
 def project(
@@ -23,7 +23,6 @@ def project(
     spans: Text | None = None,
     markup: bool = False,
     output: Output = None,
-    format: Literal["text", "json"] = "text",
     running: Linked = Running(),
 ) -> "list[ProjectedLine] | None":
     """Carry tags, named entities or markup of the source over to the target.
@@ -51,12 +50,11 @@ def project(
         spans: tags in BIO: B-TYPE begins a span, I-TYPE continues it, O is outside [default: none]
         markup: carry inline markup of the source (`<b>the old</b> house<br/>`); the rest of the target is escaped
         output: file for the labels, written as FILE.partial and renamed when complete [default: standard output]
-        format: labels only, or one JSON object per line that includes the labels without a place
         running: longest_line and progress
 
     Returns:
-        A list with the labels of each target sentence if there is no `output`: the written `text`, `details`, and the
-        counts of `lost` labels.
+        A list with the labels of each target sentence if there is no `output`: the written `text`, and the counts
+        of `lost` labels.
 
     Raises:
         CommandError: not exactly one of `tags`, `spans` and `markup`, or a malformed line of a file.
@@ -66,12 +64,11 @@ def project(
     if len(kinds) != 1:
         options = " and ".join(f"--{name}" for name in kinds) or "none of them"
         raise CommandError(f"Give one of --tags, --spans and --markup, got {options}.")
-    from hf_attncal.alignment.label_projection import project_labels, warned_of_lost, write_projected
     from hf_attncal.alignment.linked_texts import open_linked
-    from hf_attncal.alignment.projection import parse_markup
+    from hf_attncal.alignment.projection import parse_markup, project_labels, warned_of_lost
 
     plain = (lambda text: parse_markup(text).plain) if markup else str
-    texts = open_linked(source, target, links, output, running, words, plain, **labels)
+    texts = open_linked(source, target, links, output, running.longest_line, words, plain, **labels)
     lines = project_labels(
         texts.pairs,
         texts.links,
@@ -84,7 +81,8 @@ def project(
     with texts.errors():
         if output is None:
             return list(lines)
-        write_projected(lines, output, format)
+        with output_lines(f"{output}") as file:
+            write_lines(file, (line.text for line in lines))
     return None
 
 
@@ -95,7 +93,6 @@ def lexicon(
     links: Links,
     words: Annotated[WordLimits | None, "PYTHON_ONLY"] = None,
     output: Output = None,
-    format: Literal["tsv", "json"] = "tsv",
     lowercase: bool = False,
     least_count: int = 1,
     top: int | None = None,
@@ -121,7 +118,6 @@ def lexicon(
             standard input
         words: word separator; None for the recorded one, or the one that fits the links
         output: file for the lexicon, written as FILE.partial and renamed when complete [default: standard output]
-        format: columns separated by tabs, or one JSON object per line
         lowercase: lower-case the words before counting
         least_count: minimum number of links of a word pair
         top: maximum number of lines per source word [default: all]
@@ -137,7 +133,7 @@ def lexicon(
     check_range("--top", top, 1)
     from hf_attncal.alignment.linked_texts import count_links, open_linked, write_lexicon
 
-    texts = open_linked(source, target, links, output, running, words)
+    texts = open_linked(source, target, links, output, running.longest_line, words)
     pairs = counted(texts.pairs, "counted", running.progress)
     with texts.errors():
         entries = count_links(
@@ -145,5 +141,5 @@ def lexicon(
         )
     if output is None:
         return list(entries)
-    write_lexicon(entries, output, format)
+    write_lexicon(entries, output)
     return None

@@ -54,7 +54,7 @@ def align_quick(
         with_target: target sentences of the other text, one per line [default: none]
         output: file for the links, compressed according to its name; written as FILE.partial and renamed when complete
             [default: standard output]
-        format: pharaoh: `i-j`; words: `house=maison`; opustrainer: both sentences and their links; json: one object
+        format: pharaoh: `i-j`; words: `house=maison`; json: one object
             per line; html: a page with pictures. Details: attncal align run --help
         scores: add the score to each link, `i-j:score`
         offsets: write character positions, `start:end-start:end`, in Unicode code points from 0, end exclusive
@@ -70,7 +70,7 @@ def align_quick(
             [default: none]
         encoder: multilingual encoder (BERT, XLM-R, ...) that helps with little text: folder or Hub name, or auto for
             intfloat/multilingual-e5-small [default: none]
-        running: threads, longest_line, too_long, progress, and the languages of an encoder with language codes
+        running: threads, longest_line, too_long and progress
 
     Returns:
         An alignment for each pair if there is no `output`: `links`, `scores`, and the `score` of the pair. From

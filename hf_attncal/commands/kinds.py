@@ -78,10 +78,10 @@ Aligning = Annotated[Running, _OPENING | _LINE | {"too_long": "", "batch_size": 
 Translating = Annotated[Running, _OPENING | _LINE | {"batch_size": "32", "progress": ""}]
 Summarising = Annotated[Running, _OPENING | {"longest_line": "100000", "batch_size": "16", "progress": ""}]
 Timing = Annotated[Running, dict.fromkeys(("device", "dtype", "threads"), "")]
-Counting = Annotated[Running, _LINE | {"too_long": "", "languages": "", "threads": "", "progress": ""}]
-Linked = Annotated[Running, _LINE | {"batch_size": "PYTHON_ONLY", "progress": ""}]
+Counting = Annotated[Running, _LINE | {"too_long": "", "threads": "", "progress": ""}]
+Linked = Annotated[Running, _LINE | {"progress": ""}]
 # Formats of links, word separators, and ways to merge the links of both directions.
-LinkFormat = Literal["pharaoh", "words", "opustrainer", "json", "html"]
+LinkFormat = Literal["pharaoh", "words", "json", "html"]
 WordLimits = Literal["white-space", "spaces"]
 Merging = Literal[
     "harmonic",

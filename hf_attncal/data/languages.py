@@ -55,13 +55,6 @@ def languages_of(tokenizer) -> str | None:
     return None if code is None else f"{source or 'und'}-{code}"
 
 
-def codes_of_sides(tokenizer) -> dict[str, str | None]:
-    """Return the language codes of both sides, as settings of an encoder; empty for tokenizers without them."""
-    if not (_has_code_per_side(tokenizer) and codes_of(tokenizer)):
-        return {}
-    return {"source_language": tokenizer.src_lang, "target_language": tokenizer.tgt_lang}
-
-
 def needs_target(tokenizer) -> bool:
     """Return whether the tokenizer has several target languages and none is set."""
     return target_code(tokenizer) is None and len(codes_of(tokenizer)) > 1

@@ -171,7 +171,7 @@ def _pieces(chunk: str) -> tuple[tuple[str, bool], ...]:
     return tuple((word, not mark or all(marks)) for word, mark in zip(words, marks, strict=True))
 
 
-_cached_pieces = lru_cache(maxsize=1 << 16)(_pieces)
+_cached_pieces = lru_cache(maxsize=1 << 13)(_pieces)
 
 
 # ---- folded words ----
@@ -187,7 +187,7 @@ _MAX_CHARACTERS = 200
 EMPTY_WORD = "_"  # in place of a word without visible characters, such as a no-break space
 
 
-@lru_cache(maxsize=1 << 17)
+@lru_cache(maxsize=1 << 13)
 def fold(word: str) -> str:
     """Return the folded form of a word, by which an aligner looks it up; never empty, without white space.
 

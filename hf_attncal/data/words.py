@@ -39,7 +39,7 @@ NEGATIONS = frozenset(
     }
 )
 _METASPACE = "▁"
-_MAX_CACHED_WORDS = 1 << 17  # some 50 MB of tokens
+_MAX_CACHED_WORDS = 1 << 14  # some 6 MB of tokens; rarer words are tokenised again
 
 
 def split_words(text: str, words: str = SEPARATORS[0]) -> list[str]:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from hf_attncal.alignment import WordAligner
+from hf_attncal.alignment.pictures import PAGE_FOOT, page_head, page_pair
 from hf_attncal.alignment.ready import ready_or_named
 from hf_attncal.alignment.statistical import plain_aligner
 from hf_attncal.checking.checked_text import lines_of_verdicts
@@ -28,11 +29,10 @@ PAGE = (
         "He drinks a cup of coffee every morning and then he goes to the doctor.",
     ),
 )
-DRAWN = 1  # index of the pair in the picture
 
 
 def show_ready(folder: Path) -> list[PairVerdict]:
-    """Print the links of the first pair and a verdict per pair; write `alignment.png` and `checked.html`.
+    """Print the links of the first pair and a verdict per pair; write `alignment.html` and `checked.html`.
 
     Args:
         folder: existing folder for the two files.
@@ -52,9 +52,10 @@ def show_ready(folder: Path) -> list[PairVerdict]:
         print(f"{number}. {findings}\n  {source}\n  {target}", flush=True)
     lines = lines_of_verdicts(verdicts, "html", ("German", "English"))
     write_text("\n".join([*lines, ""]), folder / "checked.html")
-    draw_pair(folder / "alignment.png", aligner)
-    print(f"\n[-omission-] {{+addition+}}. As a page: {folder / 'checked.html'}. The second pair, drawn: "
-          f"{folder / 'alignment.png'}", flush=True)  # fmt: skip
+    pictures = (page_pair(number, pair) for number, pair in enumerate(aligner.align(PAGE), 1))
+    write_text("\n".join([page_head(NAME), *pictures, PAGE_FOOT, ""]), folder / "alignment.html")
+    print(f"\n[-omission-] {{+addition+}}. As a page: {folder / 'checked.html'}. The links, drawn: "
+          f"{folder / 'alignment.html'}", flush=True)  # fmt: skip
     return verdicts
 
 
@@ -63,11 +64,3 @@ def packaged_aligner() -> WordAligner:
     aligner = plain_aligner(ready_or_named(NAME))
     assert aligner is not None  # the packaged aligner is statistical
     return aligner
-
-
-def draw_pair(path: Path, aligner: WordAligner) -> None:
-    """Draw the links of the pair with an omitted clause, whose words have no partner."""
-    from hf_attncal.alignment.pictures import pair_plot
-
-    (pair,) = aligner.align([PAGE[DRAWN]])
-    pair_plot(pair).savefig(path, dpi=160, metadata={"Software": None})

@@ -16,9 +16,8 @@ from transformers.modeling_outputs import BaseModelOutput
 from hf_attncal.adapters.observer_learning import Lesson, learn_observer
 from hf_attncal.models.losses import IGNORE_INDEX
 
-from .observed import Listener
-from .timed_words import FRAMES, RATE, SpokenWindow, Word
-from .unspoken import ALARMS, Unspoken
+from .observed import ALARMS, Listener, Unspoken
+from .sound import FRAMES, RATE, SpokenWindow, Word
 
 _RUNS, _MOST_WORDS = 3, 5  # number of runs of planted words in a window, and the words of a run
 _LEARNED_RUNS, _WORDS_PER_RUN = 6, 5  # most runs, and words for each: better than twice the speech

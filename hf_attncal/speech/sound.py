@@ -1,15 +1,40 @@
-"""Audio files: read as one channel at 16 kHz, and cut into windows between words."""
+"""Audio as one channel at 16 kHz, cut into windows between words, and words with times."""
 
 from collections.abc import Iterator
 from os import PathLike
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from hf_attncal.io.extras import need
 
-from .timed_words import RATE
-
+RATE = 16_000  # samples per second of Whisper
+FRAMES = 50  # states of the encoder per second
 _SHORTEST, _QUIET = 20.0, 0.2  # seconds of a window that is cut, and over which loudness is averaged
+
+
+class Word(NamedTuple):
+    """Word of a transcript.
+
+    Args:
+        text: word, with its punctuation.
+        start, end: seconds from the beginning of the audio.
+        probability: probability that somebody said it. Default: 1.
+        kind: "said"; "unspoken" for a word of the text that nobody said; "unwritten" for a word that the text lacks.
+    """
+
+    text: str
+    start: float
+    end: float
+    probability: float = 1.0
+    kind: Literal["said", "unspoken", "unwritten"] = "said"
+
+
+class SpokenWindow(NamedTuple):
+    """At most 30 seconds of audio at 16 kHz, and its spoken words."""
+
+    audio: np.ndarray
+    words: list[Word]
 
 
 def read_audio(path: str | PathLike[str]) -> np.ndarray:

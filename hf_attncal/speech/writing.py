@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Sequence
 
-from .timed_words import Word
+from .sound import Word
 
 _LONGEST, _PAUSE = 80, 0.7  # characters and the pause in seconds that end a subtitle
 _MARKS = {"said": "{}", "unspoken": "[-{}-]", "unwritten": "{{+{}+}}"}

@@ -178,11 +178,6 @@ def test_the_commands_do_what_the_functions_do(tmp_path, monkeypatch, capfd):
     quick = [one.pharaoh() for one in align_quick(OTHER)]
     assert main(["align", "quick", "--source", "other.s", "--target", "other.t", "--output", "links"]) == 0
     assert (tmp_path / "links").read_text().splitlines() == quick
-    assert (
-        main(["align", "quick", "--source=other.s", "--target=other.t", "--output=links", "--format=opustrainer"]) == 0
-    )
-    expected = ["\t".join((*pair, links)) for pair, links in zip(OTHER, quick, strict=True)]
-    assert (tmp_path / "links").read_text().splitlines() == expected
     quick = ["align", "quick", "--source=other.s", "--target=other.t", "--output=links"]
     assert main([*quick, "--with-source=learned.s", "--with-target=learned.t"]) == 0
     together = align_quick([*OTHER, *PAIRS])[: len(OTHER)]
@@ -198,14 +193,10 @@ def test_the_commands_do_what_the_functions_do(tmp_path, monkeypatch, capfd):
     aligner.model.save_pretrained(tmp_path / "model")
     aligner.tokenizer.save_pretrained(tmp_path / "model")
     run = ["align", "run", "model", "--source", "other.s", "--target", "other.t"]
-    assert main([*run, "--output", "links", "--adapt", "--save-adapted", "new"]) == 0
+    assert main([*run, "--output", "links", "--adapt"]) == 0
     aligner.adapt(OTHER)
     expected = [one.pharaoh() for one in aligner.align(OTHER)]
     assert (tmp_path / "links").read_text().splitlines() == expected
-    assert main(["align", "run", "new", *run[3:], "--output", "links"]) == 0
-    assert (tmp_path / "links").read_text().splitlines() == expected
     assert main([*run, "--adapt", "--shard", "1/2", "--output", "parts"]) == 1
-    assert main([*run, "--save-adapted", "new"]) == 1
     errors = capfd.readouterr().err
     assert "--shard cannot go with --adapt" in errors
-    assert "--save-adapted needs --adapt" in errors

@@ -35,7 +35,7 @@ from hf_attncal.alignment.encoder_prior import TEMPERATURE, EncoderPrior, defaul
 from hf_attncal.alignment.encoder_reader import EmbeddingRows, EncoderReader, rows_in_file
 from hf_attncal.alignment.likelihood_ratio import MOST, EncoderFactors, LikelihoodRatio
 from hf_attncal.alignment.seq2seq import Seq2SeqAttention
-from hf_attncal.alignment.statistical import link_cells, quick_aligner
+from hf_attncal.alignment.statistical import quick_aligner
 from hf_attncal.commands import main
 from hf_attncal.commands.app import UsageError, call_of
 from hf_attncal.data.words import NO_WORD, WordTokens
@@ -169,9 +169,7 @@ def test_cached_pairs_are_not_read_again(monkeypatch):
 
 def test_a_sentence_is_read_once(monkeypatch):
     read, states = [], EncoderReader.states
-    monkeypatch.setattr(
-        EncoderReader, "states", lambda self, ids, side: read.append(len(ids)) or states(self, ids, side)
-    )
+    monkeypatch.setattr(EncoderReader, "states", lambda self, ids: read.append(len(ids)) or states(self, ids))
     prior().cells([TEXTS[0], TEXTS[0], (TEXTS[0][0], TEXTS[1][1])])
     assert sum(read) == 3  # one source, two targets
 
@@ -381,13 +379,6 @@ def test_an_aligner_of_another_text_learns_the_weight_of_the_encoder(corpus):
     aligner.use_encoder(Knowing())
     with pytest.raises(ValueError, match="an aligner with an encoder cannot adapt"):
         aligner.adapt(corpus)
-
-
-def test_links_of_counts_are_read_as_cells(corpus):
-    pairs = [tuple(tuple(side.split()) for side in pair) for pair in corpus]
-    own = quick_aligner(pairs, encoder=Knowing(0.6))
-    cells = link_cells(own, pairs)
-    assert all(links[place] > 0.4 for links, one in zip(cells, own.align(pairs), strict=True) for place in one.links)
 
 
 def test_identical_words_count_only_without_a_useful_encoder(corpus, monkeypatch):

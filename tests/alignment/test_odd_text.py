@@ -10,7 +10,7 @@ import pytest
 from aligner_helpers import counting_aligner
 
 from hf_attncal import WordAligner
-from hf_attncal.alignment.quality import exchanged_scores
+from hf_attncal.alignment.quality import exchange_warning
 from hf_attncal.commands import main
 
 WORDS = [first + second for first in ("ki", "mo", "ra", "su", "te", "no", "ha") for second in ("ka", "ne", "ro", "mi")]
@@ -92,10 +92,9 @@ def test_a_line_of_1500_words_is_aligned_like_its_sentences(windowed, translated
 
 
 def test_exchanged_sides_get_a_warning(aligner, pairs, tmp_path, capfd):
-    given, other = exchanged_scores(aligner, [(target, source) for source, target in pairs[:30]])
-    assert other > given + 0.1
-    assert exchanged_scores(aligner, pairs[:30]) is None
-    assert exchanged_scores(aligner, [("", "a")]) is None
+    assert "probably exchanged" in exchange_warning(aligner, [pair[::-1] for pair in pairs[:30]])
+    assert exchange_warning(aligner, pairs[:30]) is None
+    assert exchange_warning(aligner, [("", "a")] * 30) is None
     aligner.model.save_pretrained(tmp_path / "model")
     aligner.tokenizer.save_pretrained(tmp_path / "model")
     for side, lines in zip(("s", "t"), zip(*pairs[:30], strict=True), strict=True):

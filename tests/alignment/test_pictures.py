@@ -1,14 +1,13 @@
 """The picture of an aligned pair: what lies where, and the HTML of it."""
 
-from itertools import combinations, pairwise
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
-from picture_helpers import HOSTILE, NUMBERS, SOURCE, SOURCE_MARKS, TARGET, TARGET_MARKS, pictures_of
+from picture_helpers import HOSTILE, SOURCE, SOURCE_MARKS, TARGET, TARGET_MARKS, pictures_of
 
 from hf_attncal.alignment.pictures import (
     PAGE_FOOT,
-    SMALL,
     page_head,
     page_pair,
     pair_html,
@@ -73,24 +72,6 @@ def test_a_row_runs_as_its_script_does(words, right_to_left):
     assert not picture.target.right_to_left  # each row for itself
 
 
-@pytest.mark.parametrize("words", [["I", "a", "."], ENGLISH, ["Donaudampfschiff", ".", "."]])
-@pytest.mark.parametrize("order", [1, -1])
-def test_numbers_are_inside_the_picture_and_apart(words, order):
-    """With links of score 1, the widest number, that turn to one side and to the other."""
-    count = len(words)
-    crossing = tuple((n, (n ^ 1) if (n ^ 1) < count else n) for n in range(count))
-    double = tuple((i, j) for i, j in ((0, 0), (0, 1), (1, 1), (2, 2)) if max(i, j) < count)
-    for links in (tuple((n, n) for n in range(count)), crossing, double, ((0, count - 1), (count - 1, 0))):
-        pair = aligned(words, words[::-1], links[::order])
-        pair.scores = (1.0,) * len(links)
-        picture = place(pair)
-        width = SMALL * text_width("1.00")
-        boxes = [(x - width, y) if link.number_left else (x, y) for link in picture.links for x, y in [link.number]]
-        assert all(x >= 0 and x + width <= picture.width for x, _ in boxes)
-        for (x, y), (other_x, other_y) in combinations(boxes, 2):
-            assert abs(x - other_x) > width or abs(y - other_y) >= SMALL * 0.99, (links, boxes)
-
-
 def test_words_without_a_link_are_marked():
     picture = place(aligned(null=0.87))
     assert [word.text for word in picture.source.words if word.mark] == ["so"]
@@ -111,7 +92,6 @@ def test_an_empty_side_and_an_empty_pair():
 def test_html_shows_words_links_scores_and_nulls():
     (found,) = pictures_of(pair_html(aligned(), "a <caption>"))
     assert tuple(found.links) == LINKS
-    assert found.groups[NUMBERS] == [".14", ".29", ".43", ".57", ".71", ".86"]
     assert (found.groups[SOURCE], found.groups[TARGET]) == (ENGLISH, FRENCH)
     assert (found.groups[SOURCE_MARKS], found.groups[TARGET_MARKS]) == (["∅ .20"], ["∅ .20"])
     assert "not – pas: .57" in found.titles

@@ -1,4 +1,4 @@
-"""Alignment from encoder-decoders: teacher-forced attention, the search for the best heads, generated sequences.
+"""Alignment from encoder-decoders: teacher-forced attention, the search for the best heads.
 
 The reference for a row of attention is a forward pass of one sentence alone, up to that step and no further.
 """
@@ -18,7 +18,6 @@ from seq2seq_helpers import (
     SOURCES,
     TARGETS,
     bpe_tokenizer,
-    new_text_model,
     randomized,
     rows_of_pass,
     sized,
@@ -29,7 +28,6 @@ from hf_attncal.alignment import (
     GoldAlignment,
     Seq2SeqAttention,
     WordAligner,
-    align_generated,
     alignment_error_rate,
     argmax_links,
     select_attention,
@@ -359,202 +357,3 @@ def test_annotations_must_fit():
         select_attention(model, tokenizer, SOURCES[:2], TARGETS[:2], [none])
     with pytest.raises(ValueError, match="words on both sides"):
         select_attention(model, tokenizer, [""], TARGETS[:1], [none])
-
-
-# ---- generated sequences ----
-
-
-@functools.cache
-def generating_model(family, kind):
-    """A model with the first weights that end some translations, but not all, before the limit."""
-    model, tokenizer = new_text_model(family, kind).eval(), bpe_tokenizer()
-    for seed in range(100):
-        randomized(model, seed)
-        with torch.no_grad():
-            model.final_logits_bias[:, tokenizer.pad_token_id] = -100.0
-            model.final_logits_bias[:, tokenizer.eos_token_id] = 3.0
-        if all(mixed(generate(model, **SEARCHES[search])[1].sequences[:, 3:]) for search in ("greedy", "prompt")):
-            return model
-    raise AssertionError(f"no seed gives a {family} model ({kind}) that ends some translations")
-
-
-def mixed(tokens):
-    """Some sequences end, but not all, and not at once."""
-    ended = (tokens == bpe_tokenizer().eos_token_id).any(dim=1)
-    return bool(ended.any() and not ended.all())
-
-
-def generate(model, padding_side="right", **options):
-    tokenizer = bpe_tokenizer()
-    batch = tokenizer(SOURCES, padding=True, padding_side=padding_side, return_tensors="pt")
-    kernel = model.config._attn_implementation
-    if not model.config.model_type.startswith("attncal"):
-        model.set_attn_implementation("eager")
-    options = {"max_new_tokens": 12, "num_beams": 1, "do_sample": False} | options
-    output = model.generate(**batch, **options, return_dict_in_generate=True, output_attentions=True)
-    model.set_attn_implementation(kernel)
-    return batch, output
-
-
-PROMPT = [2, 7, 11]
-SEARCHES = {
-    "greedy": {},
-    "greedy without cache": {"use_cache": False},
-    "beams": {"num_beams": 4},
-    "beams, two returned": {"num_beams": 4, "num_return_sequences": 2},
-    "beams without cache": {"num_beams": 3, "use_cache": False},
-    "sampling, two returned": {"do_sample": True, "num_return_sequences": 2},
-    "beam sampling": {"do_sample": True, "num_beams": 3, "num_return_sequences": 3},
-    "prompt": {"decoder_input_ids": torch.tensor([PROMPT] * len(SOURCES))},
-    "prompt, beams": {"decoder_input_ids": torch.tensor([PROMPT] * len(SOURCES)), "num_beams": 3},
-    "prompt without cache": {"decoder_input_ids": torch.tensor([PROMPT] * len(SOURCES)), "use_cache": False},
-    "left padding": {"padding_side": "left", "num_beams": 2},
-}
-
-
-@pytest.mark.half("family", "kind", "search")
-@pytest.mark.parametrize("search", list(SEARCHES))
-@pytest.mark.parametrize("kind", KINDS)
-def test_generated_attention_is_that_of_a_pass_over_the_same_tokens(family, kind, search):
-    model, tokenizer = generating_model(family, kind), bpe_tokenizer()
-    batch, output = generate(model, **SEARCHES[search])
-    returned = SEARCHES[search].get("num_return_sequences", 1)
-    finished = []
-    found = {
-        shift: align_generated(
-            model, output, attention_mask=batch["attention_mask"], settings=Seq2SeqAttention(1, shift=shift)
-        )
-        for shift in (False, True)
-    }
-    settings = Seq2SeqAttention(1, shift=False, beside=Seq2SeqAttention(1))
-    both = align_generated(model, output, attention_mask=batch["attention_mask"], settings=settings)
-    assert len(found[True]) == returned * len(SOURCES)
-    for n, sequence in enumerate(output.sequences.tolist()):
-        naive, shifted = found[False][n], found[True][n]
-        assert naive.source == shifted.source == n // returned
-        generated = sequence[len(PROMPT) if "prompt" in search else 1 :]
-        ended = tokenizer.eos_token_id in generated
-        finished.append(ended)
-        if ended:
-            generated = generated[: generated.index(tokenizer.eos_token_id) + 1]
-        tokens = (PROMPT[1:] if "prompt" in search else []) + generated
-        assert naive.tokens == shifted.tokens == tokens
-        # With its padding: in front of a sentence it moves the positions.
-        source_ids, mask = (batch[name][n // returned] for name in ("input_ids", "attention_mask"))
-        rows = rows_of_pass(model, source_ids.tolist(), [sequence[0], *tokens[:-1]], mask[None])[1].mean(dim=0)
-        rows = rows[:, mask.bool()]
-        assert_close(naive.attention, rows, 1e-5)
-        # Of the last token there is no later step.
-        assert_close(shifted.attention, torch.cat([rows[1:], rows[-1:]]), 1e-5)
-        assert_close(both[n].attention, (naive.attention + shifted.attention) / 2, 1e-6)
-        assert naive.text is naive.links is naive.weights is None
-    if search in ("greedy", "prompt"):
-        assert any(finished)
-        assert not all(finished)
-
-
-def words_by_characters(pieces):
-    """The word of each piece: that of its first character that is no space, or else of the next such character."""
-    characters = [
-        (" " if character == "▁" else character, n)
-        for n, piece in enumerate(pieces)
-        if piece not in ("</s>", "<unk>", "<pad>")
-        for character in piece
-    ]
-    text = "".join(character for character, _ in characters)
-    result = [None] * len(pieces)
-    for place in range(len(text))[::-1]:
-        following = next((n for n in range(place, len(text)) if text[n] != " "), None)
-        if following is not None and (text[place] != " " or result[characters[place][1]] is None):
-            result[characters[place][1]] = len(text[: following + 1].split()) - 1
-    return result
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_links_between_the_words_of_what_was_generated(family, kind):
-    model, tokenizer = generating_model(family, kind), bpe_tokenizer()
-    batch, output = generate(model, do_sample=True, num_beams=2, num_return_sequences=2)
-    settings = Seq2SeqAttention(-1, heads=(1,), shift=True)
-    with_mask = align_generated(
-        model,
-        output,
-        attention_mask=batch["attention_mask"],
-        tokenizer=tokenizer,
-        sources=SOURCES,
-        settings=settings,
-    )
-    found = align_generated(model, output, tokenizer=tokenizer, sources=SOURCES, settings=settings)
-    texts = tokenizer.batch_decode(output.sequences, skip_special_tokens=True)
-    words = 0
-    above = replace(settings, threshold=0.2)
-    for alignment in align_generated(model, output, tokenizer=tokenizer, sources=SOURCES, settings=above):
-        assert alignment.links == tuple(sorted((s, t) for t, s in (alignment.weights > 0.2).nonzero().tolist()))
-    for alignment, same, text in zip(found, with_mask, texts, strict=True):
-        assert alignment.text == same.text == text
-        assert alignment.links == same.links == argmax_links(alignment.weights)
-        source = SOURCES[alignment.source]
-        target_words = words_by_characters(tokenizer.convert_ids_to_tokens(alignment.tokens))
-        _, source_words = words_of(tokenizer, source)
-        expected = words_by_loops(
-            alignment.attention, source_words, target_words, len(source.split()), len(text.split())
-        )
-        torch.testing.assert_close(alignment.weights, expected)
-        words += len(text.split())
-    assert words > len(texts)
-
-
-def test_generation_records_no_contributions():
-    model = generating_model("marian", "ours")
-    batch, output = generate(model)
-    settings = Seq2SeqAttention(layer=0, weights="contribution")
-    with pytest.raises(ValueError, match=r"`settings.weights`.*'attention'.*got 'contribution'"):
-        align_generated(model, output, attention_mask=batch["attention_mask"], settings=settings)
-
-
-def test_a_generated_text_without_words():
-    model, tokenizer = generating_model("marian", "ours"), bpe_tokenizer()
-    end = tokenizer.eos_token_id
-    _, output = generate(model, max_new_tokens=1, forced_eos_token_id=end)
-    assert output.sequences[:, 1].tolist() == [end] * len(SOURCES)
-    for alignment, source in zip(
-        align_generated(model, output, tokenizer=tokenizer, sources=SOURCES), SOURCES, strict=True
-    ):
-        assert (alignment.text, alignment.links, alignment.tokens) == ("", (), [end])
-        assert alignment.weights.shape == (0, len(source.split()))
-
-
-def test_missing_parts_are_named():
-    model, tokenizer = generating_model("bart", "stock"), bpe_tokenizer()
-    batch = tokenizer(SOURCES, padding=True, return_tensors="pt")
-    options = {"max_new_tokens": 3, "return_dict_in_generate": True}
-    arguments = r"return_dict_in_generate=True, output_attentions=True"
-    for output in (model.generate(**batch, max_new_tokens=3), model.generate(**batch, **options)):
-        with pytest.raises(ValueError, match=arguments):
-            align_generated(model, output, attention_mask=batch["attention_mask"])
-    output = model.generate(**batch, **options, output_attentions=True)
-    with pytest.raises(ValueError, match=r"'sdpa'.*set_attn_implementation\('eager'\)"):
-        align_generated(model, output, attention_mask=batch["attention_mask"])
-
-
-def test_inputs_that_do_not_fit_are_refused():
-    model, tokenizer = generating_model("bart", "ours"), bpe_tokenizer()
-    batch, output = generate(model)
-    mask = batch["attention_mask"]
-    call = functools.partial(align_generated, model, output)
-    with pytest.raises(ValueError, match="which source tokens"):
-        call()
-    with pytest.raises(ValueError, match=r"`sources`.*`tokenizer`"):
-        call(sources=SOURCES)
-    with pytest.raises(ValueError, match=r"6 sequences.*4 inputs"):
-        call(attention_mask=mask[:4])
-    with pytest.raises(ValueError, match="do not fit"):
-        call(attention_mask=mask[:, 1:])
-    with pytest.raises(ValueError, match="do not fit"):
-        call(attention_mask=mask, tokenizer=tokenizer, sources=SOURCES[::-1])
-    with pytest.raises(ValueError, match="do not fit"):
-        call(tokenizer=tokenizer, sources=[source + " dog" for source in SOURCES])
-    with pytest.raises(ValueError, match=r"`layer`.*-3.*2"):
-        call(attention_mask=mask, settings=Seq2SeqAttention(5))
-
-
-# ---- words of generated tokens ----

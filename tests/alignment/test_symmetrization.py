@@ -8,15 +8,19 @@ from helpers import assert_close
 
 from hf_attncal.alignment.links import (
     SYMMETRIZATIONS,
-    harmonic,
-    links_above,
-    symmetrize,
+    links_of_batch,
     symmetrize_batch,
     symmetrize_links,
 )
+from hf_attncal.models.functional_mask_align import harmonic_mean
 
 GROWING = ("grow-diag", "grow-diag-final", "grow-diag-final-and")
 LINK_METHODS = SYMMETRIZATIONS[1:]
+
+
+def symmetrize(forward, backward, method, threshold):
+    links, scores = symmetrize_batch(forward[None], None if backward is None else backward[None], method, threshold)
+    return links[0], scores[0]
 
 
 def slow_harmonic(forward, backward):
@@ -91,19 +95,19 @@ def random_weights(sources, targets, seed=0):
 
 def test_the_harmonic_mean_is_that_of_a_loop_and_source_comes_first():
     forward, backward = random_weights(5, 3)
-    scores = harmonic(forward, backward)
+    scores = harmonic_mean(forward, backward)
     assert scores.shape == (5, 3)
     assert_close(scores, slow_harmonic(forward, backward))
 
 
 def test_a_cell_that_neither_direction_sees_is_0():
-    scores = harmonic(torch.zeros(2, 3), torch.zeros(3, 2))
+    scores = harmonic_mean(torch.zeros(2, 3), torch.zeros(3, 2))
     assert torch.equal(scores, torch.zeros(3, 2))
 
 
 def test_the_gradient_is_finite_where_both_are_0():
     forward = torch.tensor([[0.0, 0.5]], requires_grad=True)
-    harmonic(forward, torch.tensor([[0.0], [0.5]])).sum().backward()
+    harmonic_mean(forward, torch.tensor([[0.0], [0.5]])).sum().backward()
     assert torch.isfinite(forward.grad).all()
 
 
@@ -183,7 +187,7 @@ def test_weights_are_merged_by_every_method(method, seed):
     assert links == tuple(sorted(expected_links))
     assert_close(scores, expected_scores)
     if method not in GROWING:
-        assert links == links_above(scores, 0.45)  # the score decides
+        assert links == links_of_batch(scores[None], 0.45)[0]  # the score decides
 
 
 @pytest.mark.parametrize("method", SYMMETRIZATIONS)
@@ -207,7 +211,7 @@ def test_the_pairs_of_a_batch_are_merged_apart(method):
 def test_one_direction_is_enough_for_forward_only():
     forward, _ = random_weights(3, 2)
     links, scores = symmetrize(forward, None, "forward", 0.4)
-    assert links == links_above(forward.T, 0.4)
+    assert links == links_of_batch(forward.T[None], 0.4)[0]
     assert torch.equal(scores, forward.T)
     for method in SYMMETRIZATIONS:
         if method != "forward":

@@ -105,8 +105,6 @@ def test_the_choice_between_it_and_attention(model, tokenizer):
     assert chosen(UAM, weights="uam") == UAM
     with pytest.raises(ValueError, match=r"`layer`.*`heads`.*got 2 and None"):
         chosen(None, weights="uam", layer=2)
-    with pytest.raises(ValueError, match=r"`heads` need a layer"):
-        chosen(None, heads=(0,))
 
 
 def test_the_search_finds_it(tokenizer):

@@ -187,7 +187,7 @@ def test_words_have_the_means_of_their_tokens(encoder):
     reader, layer = evidence_reader.encoder.reader, evidence_reader.encoder.layer
     ids = reader.tokenizer("the cat", add_special_tokens=False)["input_ids"]
     with torch.no_grad():
-        states = reader.states([np.array(ids)], 0)[layer][0].float().numpy()
+        states = reader.states([np.array(ids)])[layer][0].float().numpy()
     pieces = reader.tokenizer.convert_ids_to_tokens(ids)
     assert pieces == ["▁the", "▁", "c", "a", "t"]  # the space is of no word
     assert found[0].tokens.tolist() == [1, 3]

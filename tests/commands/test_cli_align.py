@@ -382,7 +382,6 @@ def test_options_change_saved_settings_one_by_one(run, seq2seq, tmp_path, monkey
     ("kind", "arguments", "message"),
     [
         ("checkpoint", ["--read", "layer=1"], "`layer`"),
-        ("seq2seq", ["--read", "heads=0"], "`layer`"),
         ("seq2seq", ["--symmetrize", "union"], "`symmetrize` must be 'forward'"),
     ],
 )

@@ -1,7 +1,4 @@
-"""`attncal align compare`: the table, JSON, and what is wrong with files."""
-
-import json
-import re
+"""`attncal align compare`: the table, and what is wrong with files."""
 
 import pytest
 
@@ -27,18 +24,9 @@ def test_the_table(attncal, here):
     assert (code, err) == (0, "")
     header, right, diagonal, *_ = out.splitlines()
     assert header.split()[:2] == ["hypothesis", "links"]
-    assert right.split()[4:6] == ["100.0", "100.0"]
+    assert right.split()[4] == "100.0"
     assert diagonal.split()[1] == "200"
-    difference, low, high = map(float, re.search(r"(\+[\d.]+) \((\S+) to (\S+)\)$", diagonal).groups())
-    assert 0 < low < difference < high
-
-
-def test_json_has_all(attncal, here):
-    out = attncal("align", "compare", "diagonal", "right", *TEXT, "--format", "json")[1]
-    first, second = json.loads(out)["compared"]
-    assert (first["hypothesis"], first["nats_to_first"]) == ("diagonal", None)
-    assert second["nats_to_first"]["value"] == pytest.approx(second["nats"]["value"] - first["nats"]["value"])
-    assert second["nats_to_first"]["value"] < 0
+    assert float(diagonal.split()[4]) < 50
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,11 @@
 """`attncal demo`: what is refused before anything is trained, and what is shown at once."""
 
-from pathlib import Path
-
-import numpy as np
 import pytest
-from PIL import Image
 
 import hf_attncal
 from hf_attncal.commands import main
 from hf_attncal.io.errors import CommandError
-from hf_attncal.report.demo_page import PAGE, draw_pair, packaged_aligner, show_ready
-
-ROOT = Path(__file__).parents[2]
+from hf_attncal.report.demo_page import PAGE, show_ready
 
 
 def test_impossible_options_are_refused_at_once(tmp_path, capsys):
@@ -20,18 +14,6 @@ def test_impossible_options_are_refused_at_once(tmp_path, capsys):
     assert "cannot be a folder" in capsys.readouterr().err
     with pytest.raises(CommandError, match=r"^--steps must be from 1 to \d+, got 0\.$"):
         hf_attncal.demo(steps=0)
-
-
-def test_the_picture_in_the_docs_is_that_of_the_demo(tmp_path):
-    """Up to the versions of what draws letters."""
-    draw_pair(tmp_path / "alignment.png", packaged_aligner())
-    drawn, kept = (
-        np.asarray(Image.open(path).convert("L"), dtype=float)
-        for path in (tmp_path / "alignment.png", ROOT / "docs" / "images" / "alignment.png")
-    )
-    assert drawn.shape == kept.shape
-    assert np.abs(drawn - kept).mean() < 0.5  # of 255
-    assert np.abs(255 - kept).mean() > 2  # and there is something
 
 
 def test_its_first_part_is_printed_and_kept(tmp_path, capsys):
@@ -44,3 +26,4 @@ def test_its_first_part_is_printed_and_kept(tmp_path, capsys):
     assert "Schwester=sister" in told
     page = (tmp_path / "checked.html").read_text(encoding="utf-8")
     assert page.count("<article") == len(PAGE)
+    assert (tmp_path / "alignment.html").read_text(encoding="utf-8").count("<section") == len(PAGE)

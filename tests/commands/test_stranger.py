@@ -44,7 +44,7 @@ GIVEN = {
     "align lexicon": "--source text --target other --links links --output new",
     "align run": "model --source text --target text --output new",
     "align run --source": "model --source pairs",
-    "align run --adapt": "model --source pairs --adapt --save-adapted new",
+    "align run --adapt": "model --source pairs --adapt --output new",
     "align run --encoder": "model --source pairs --encoder model",
     "align quick": "--source text --target text --with-source text --with-target other --encoder model --output new",
     "score": "links links --source text --target text",

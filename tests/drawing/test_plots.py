@@ -5,18 +5,14 @@ import re
 import shutil
 import warnings
 from pathlib import Path
-from types import SimpleNamespace
 
 import matplotlib
 import numpy as np
 import pytest
 import torch
 from matplotlib import font_manager
-from matplotlib.colors import to_rgba
-from matplotlib.patches import PathPatch
 from picture_helpers import HOSTILE
 
-from hf_attncal.alignment.pictures import pair_plot
 from hf_attncal.drawing.plots import bars, families_for, head_map, heat_map, lines
 
 SOURCE = ["the", "old", "teacher", "."]
@@ -100,36 +96,6 @@ def test_hostile_words_are_drawn_as_they_are(matrix):
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["a\ufffd"]
 
 
-# ---- pairs ----
-
-
-def aligned(source, target, links, scores, null=0.9) -> SimpleNamespace:
-    nulls = {"source_null": [null] * len(source), "target_null": [null] * len(target)}
-    return SimpleNamespace(source=source, target=target, links=links, scores=scores, **nulls)
-
-
-def test_a_pair_is_drawn_with_links_scores_and_nulls():
-    figure = pair_plot(aligned(SOURCE, TARGET, ((0, 0), (2, 2)), (0.25, 1.0)))
-    (axes,) = figure.axes
-    places = {text.get_text(): text.get_position() for text in axes.texts}
-    assert {*SOURCE, *TARGET, ".25", "1.00"} <= set(places)
-    curves = [patch for patch in axes.patches if isinstance(patch, PathPatch)]
-    ends = [(curve.get_path().vertices[0, 0], curve.get_path().vertices[-1, 0]) for curve in curves]
-    assert ends == [(places["the"][0], places["die"][0]), (places["teacher"][0], places["Lehrerin"][0])]
-    assert curves[0].get_alpha() < curves[1].get_alpha()  # the better link is stronger
-    faint = {text.get_text() for text in axes.texts if text.get_color() != axes.texts[0].get_color()}
-    assert faint == {"old", ".", "alte", "∅ .90"}
-    assert places["the"][1] < places["die"][1]
-    assert axes.get_ylim()[0] > axes.get_ylim()[1]  # y runs downwards
-    assert to_rgba(figure.get_facecolor()) == (1, 1, 1, 1)
-
-
-def test_a_notebook_shows_a_figure_without_pyplot():
-    figure = pair_plot(aligned(HOSTILE, ["$"], ((0, 0),), (0.5,)))
-    assert figure._repr_png_().startswith(b"\x89PNG")
-    assert set(HOSTILE) <= {text.get_text() for text in figure.axes[0].texts}  # `$x^2$` is no formula here either
-
-
 # ---- fonts ----
 
 
@@ -145,7 +111,7 @@ def own_fonts(monkeypatch):
 
 def test_one_warning_for_all_missing_characters(own_fonts):
     with pytest.warns(UserWarning, match="No installed font") as found:
-        pair_plot(aligned(["東京", "に"], ["Tokyo"], (), ())).savefig("/dev/null", format="png")
+        heat_map({"a": torch.zeros(1, 2)}, ["東京", "に"], ["Tokyo"]).savefig("/dev/null", format="png")
     assert len(found) == 1
     assert all(character in str(found[0].message) for character in "東京に")
     assert "Tokyo" not in str(found[0].message)

@@ -15,9 +15,8 @@ import hf_attncal
 from hf_attncal.adapters import AttentionCalibrationConfig, save_adapter
 from hf_attncal.commands import main
 from hf_attncal.io.errors import CommandError
-from hf_attncal.speech.sound import read_audio
-from hf_attncal.speech.timed_words import RATE
-from hf_attncal.speech.unspoken import Unspoken
+from hf_attncal.speech.observed import Unspoken
+from hf_attncal.speech.sound import RATE, read_audio
 
 soundfile = pytest.importorskip("soundfile")
 AUDIO = np.concatenate([tone("low", 0.6), np.zeros(RATE // 5, np.float32), tone("top", 0.6)])

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from hf_attncal.speech.timed_words import Word
+from hf_attncal.speech.sound import Word
 from hf_attncal.speech.writing import WORD_FORMATS, format_by_name, transcript
 
 WORDS = [

@@ -300,36 +300,22 @@ def test_a_rare_word_does_not_collect_what_nothing_else_explains(monkeypatch):
     assert greedy_links >= 8
 
 
-# ---- what takes long: told, in parts ----
+# ---- what takes long ----
 
 
 @pytest.mark.parametrize(
-    ("seconds", "ends", "left"), [(1.0, None, (3, 6)), (1.0, 100.0, (3, 6)), (10.0, 60.0, (1, 3))]
+    ("seconds", "time", "planned"), [(1.0, 100.0, (3, 6)), (10.0, 60.0, (1, 3)), (40.0, 60.0, (1, 2))]
 )
-def test_there_are_as_many_iterations_as_the_time_allows(seconds, ends, left, monkeypatch):
-    now = 0.0
-    monkeypatch.setattr(counting.time, "monotonic", lambda: now)
-    pace, iterations, number = counting._Pace((3, 6), 50, ends, began=now, reported=now), (3, 6), 0
+def test_there_are_as_many_iterations_as_the_time_allows(seconds, time, planned):
+    """Three are the least."""
+    now, iterations, number = 0.0, (3, 6), 0
     while number < sum(iterations):
         number += 1
-        now += seconds * (1.4 if number > iterations[0] else 1)
-        iterations = pace.after(number) or iterations
-    assert ends is None or now <= ends
-    assert iterations == left
-
-
-def test_a_text_that_cannot_be_counted_in_time_is_refused_early(monkeypatch, capsys):
-    now = 0.0
-    monkeypatch.setattr(counting.time, "monotonic", lambda: now)
-    pace = counting._Pace((3, 6), 1_000_000, 100.0, began=now, reported=now)
-    now = 40.0
-    with pytest.raises(
-        ValueError, match=r"`minutes`.*3 passes over 1,000,000 pairs take about 20 minutes, and .* left"
-    ):
-        pace.within(1, 0.1)
-    pace.ends = None
-    pace.within(1, 0.1)
-    assert "counts: 10% of iteration 1 of 9, about 59 minutes left" in capsys.readouterr().out
+        spent = seconds * (1.4 if number > iterations[0] else 1)
+        now += spent
+        iterations = counting._in_time((3, 6), iterations, number, spent, time - now)
+    assert now <= time or number == 3
+    assert iterations == planned
 
 
 def test_lines_that_are_no_sentences_are_counted_in_parts(monkeypatch):
