@@ -1,4 +1,4 @@
-"""Word alignment: the `WordAligner` over sources of weights, symmetrisation, and what is made of links.
+"""Word alignment: the `WordAligner` over sources of weights, symmetrisation, lexicons and labels.
 
 Training is in `hf_attncal.alignment.aligner_job`, scores in `hf_attncal.metrics.aer`, Pharaoh files in
 `hf_attncal.data.pharaoh`; what users of the aligner need of them is here, too.

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
@@ -20,9 +20,7 @@ from hf_attncal.data.pharaoh import Link
 from hf_attncal.drawing.page import PAGE_FOOT as PAGE_FOOT
 from hf_attncal.drawing.page import environment, page_beginning, shown, text_width
 
-if TYPE_CHECKING:
-    from .links import WordAlignment
-
+Aligned = Any  # a `WordAlignment`, which imports this file to show itself
 NULL_MARK = "∅"
 LINK_COLOUR, LINK_COLOUR_AT_NIGHT = "#2171b5", "#6baed6"
 SMALL = 0.7  # size of marks
@@ -99,7 +97,7 @@ class PairPicture:
 # ---- layout ----
 
 
-def place(pair: "WordAlignment") -> PairPicture:
+def place(pair: Aligned) -> PairPicture:
     """Lay out the picture of a pair."""
     linked = [{link[side] for link in pair.links} for side in (0, 1)]
     sides = (pair.source, pair.source_null, linked[0]), (pair.target, pair.target_null, linked[1])
@@ -150,7 +148,7 @@ def short(probability: float) -> str:
 # ---- HTML ----
 
 
-def pair_html(pair: "WordAlignment", caption: str = "") -> str:
+def pair_html(pair: Aligned, caption: str = "") -> str:
     """Return the picture of a pair as one line of HTML with its style; a wide picture scrolls."""
     return str(_template().pair(place(pair), caption)).replace("\n", "")
 
@@ -168,7 +166,7 @@ def page_head(aligner: str) -> str:
     return page_beginning("Word alignment", lead.format(shown(aligner), NULL_MARK), "pairs")
 
 
-def page_pair(number: int, pair: "WordAlignment") -> str:
+def page_pair(number: int, pair: Aligned) -> str:
     """Return a pair of the page as one line; `number` is its input line, from 1."""
     return str(_template().section(number, place(pair))).replace("\n", "")
 

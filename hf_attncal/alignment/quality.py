@@ -55,10 +55,12 @@ def exchange_warning(aligner: "WordAligner", pairs: "Sequence[tuple[Sentence, Se
     if len(pairs) < MIN_PAIRS_TO_EXCHANGE or "harmonic" not in aligner.source.symmetrizations:
         return None
     with suppress(ValueError):  # the pair that cannot be aligned is reported later
-        given, opposite = (mean_score(aligner, sides, **options) for sides in (pairs, [pair[::-1] for pair in pairs]))
-        if given is not None and opposite is not None and opposite > given + _MIN_EXCHANGE_GAIN:
+        straight, opposite = (
+            mean_score(aligner, sides, **options) for sides in (pairs, [pair[::-1] for pair in pairs])
+        )
+        if straight is not None and opposite is not None and opposite > straight + _MIN_EXCHANGE_GAIN:
             return (
-                f"source and target are probably exchanged: the mean score of a pair is {given:.2f}, and "
+                f"source and target are probably exchanged: the mean score of a pair is {straight:.2f}, and "
                 f"{opposite:.2f} in the opposite order. Exchange them."
             )
     return None
