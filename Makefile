@@ -80,7 +80,6 @@ bench: $(INSTALLED)
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/generation.py
 	$(BIN)/python benchmarks/adapters.py
-	$(BIN)/python benchmarks/attribution.py
 
 # The results of one table again: make experiment NAME=multi30k DATA=DIR; without NAME, what there is.
 experiment: $(INSTALLED)

@@ -89,6 +89,8 @@ def main(arguments: list[str] | None = None) -> None:
         return
     try:
         entry = entry_of(options.name)
+        if "at" in entry:
+            raise ValueError(f"the scripts of `{options.name}` are in history: check out commit {entry['at']} first.")
         if entry["data"] and options.data is None:
             raise ValueError(f"--data must name the folder that has {', '.join(entry['data'])}.")
         places = {key: value for key, value in vars(options).items() if key in _PLACES and value}

@@ -22,7 +22,6 @@ from helpers import (
     tiny_model,
     without_links,
 )
-from huggingface_hub.errors import StrictDataclassClassValidationError
 from marian_helpers import tiny_ssru
 from peft import LoraConfig, PeftModel, get_peft_model
 from seq2seq_helpers import SOURCES, TARGETS, bpe_tokenizer, sized
@@ -47,7 +46,6 @@ from hf_attncal.alignment.seq2seq import Seq2SeqAttention, seq2seq_weights
 from hf_attncal.inference.reading import observer_of, read, readings_of_pairs, token_pairs
 from hf_attncal.inference.translation import translate_texts
 from hf_attncal.models.functional import token_rows
-from hf_attncal.models.objective import guided_attention_loss
 
 OBSERVER = {"observe": True, "calibration": None, "guided": True, "leaky": True, "guided_layer": 1, "guided_head": 1}
 DROPOUT = TINY | {"dropout": 0.1}
@@ -334,17 +332,6 @@ def test_exported_with_the_code_it_needs(marian, tmp_path):
     assert_close(reading.observed[0], expected.guided_attention, 1e-12)
 
 
-def test_an_exported_observer_of_a_recurrent_decoder():
-    base, batch = base_and_batch("ssru", torch.float64)
-    model = get_peft_model(base, AttentionCalibrationConfig(**OBSERVER)).eval()
-    expected = model(**without_links(batch), output_attention_details=True)
-    full = export_calibrated(model)
-    outputs = full(**without_links(batch), output_attention_details=True)
-    assert_close(outputs.guided_attention, expected.guided_attention, 1e-12)
-    full.train()(**batch).loss.backward()
-    assert full.get_decoder().layers[1].encoder_attn.observer.query_up.grad.abs().sum() > 0
-
-
 def test_masks_that_observe_learn_what_they_would_learn_in_place(marian):
     """With gamma at 1 the annealed calibration leaves the output as it is: the second pass is the same."""
     batch, found = without_links(guided_batch()), []
@@ -493,24 +480,9 @@ def test_t5_is_observed_only():
             get_peft_model(model, AttentionCalibrationConfig(**settings))
 
 
-def test_a_model_with_an_observer_keeps_the_rest_off():
-    with pytest.raises(StrictDataclassClassValidationError, match=r"`observe` needs `guided=True`"):
-        tiny_model("marian", observe=True)
-
-
 def test_text_without_links_and_models_without_observer(marian):
     batches = [batch | {"links": torch.zeros_like(batch["links"])} for batch in copied_batches(1, 1)]
     with pytest.raises(ValueError, match=r"`links` must link at least one token"):
         learn_observer(load_base(marian).float(), batches, batches)
     with pytest.raises(ValueError, match=r"needs a model or an active adapter with `observe`"):
         read(load_base(marian), without_links(guided_batch()), observed=True)
-
-
-def test_loss_of_observers_is_that_of_guided_heads():
-    """NULL takes tokens without links; rows belong to the step that reads or predicts."""
-    torch.manual_seed(1)
-    weights = torch.rand(1, 3, 4).double().softmax(dim=-1) / 2
-    null, links = 1 - weights.sum(dim=-1), torch.tensor([[[1, 0, 0, 1], [0, 0, 0, 0], [0, 1, 0, 0]]])
-    loss = guided_attention_loss(weights, null, links, torch.ones(1, 3).long(), shift=True)
-    expected = -(weights[0, 1, 0].log() + weights[0, 1, 3].log()) / 2 - null[0, 2].log() - weights[0, 2, 1].log()
-    assert_close(loss, expected, 1e-12)

@@ -192,15 +192,6 @@ def test_a_line_that_is_too_long_is_named(attncal, gated, files):
         assert "source tokens, the model takes at most 64. Split the line, or leave it out, in all files." in err
 
 
-def test_links_that_count_from_1_are_refused(attncal, gated, files):
-    links = [" ".join(f"{i + 1}-{j + 1}" for i, j in sorted(pair.links)) for pair in PAIRS]
-    (files / "gold").write_text(text_of(links), encoding="utf-8")
-    status, _, err = attncal("analyze", gated, *text(files, "source", "target", "gold"))
-    assert status == 1
-    assert f"{files / 'gold'}: " in err
-    assert "take 1 from each index" in err
-
-
 def test_a_model_that_cannot_have_a_probe_is_refused_at_once(attncal, files, tmp_path):
     *_, our_config, our_model = FAMILIES["marian"]
     leaky = saved(tmp_path / "leaky", our_model(our_config(**sized(bpe_tokenizer()), leaky=True)))
@@ -209,10 +200,3 @@ def test_a_model_that_cannot_have_a_probe_is_refused_at_once(attncal, files, tmp
     assert "No probe: `model` must be a stock model" in err
     assert "--no-probe" in err
     assert err.count("\n") == 1
-
-
-def test_a_page_that_cannot_be_written_leaves_nothing(attncal, gated, files):
-    blocked = files / "source" / "report.html"
-    status, _, err = attncal("analyze", gated, *QUICK, *text(files, "source", "target"), "--report", str(blocked))
-    assert status == 1
-    assert "report.html" in err or "source" in err

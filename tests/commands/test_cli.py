@@ -13,7 +13,6 @@ from transformers import BertConfig, BertForMaskedLM
 from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel, HMMAlignConfig, HMMAlignModel
 from hf_attncal.alignment.count_learner import CountLearner
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
-from hf_attncal.inference.translation import translate_texts
 
 LINES = ["the old house", "", "a house", "the the the old old", "   ", "old", "a"]
 
@@ -36,20 +35,6 @@ def checkpoint(tmp_path_factory):
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return SimpleNamespace(folder=str(folder), model=model, tokenizer=tokenizer)
-
-
-def test_one_line_out_for_each_line_in(attncal, checkpoint):
-    status, out, err = attncal(
-        "translate", checkpoint.folder, "--device", "cpu", "max_new_tokens=6", text="\n".join(LINES) + "\n"
-    )
-    assert status == 0, err
-    assert out.endswith("\n")
-    translations = out[:-1].split("\n")
-    assert len(translations) == len(LINES)
-    assert [bool(line) for line in translations] == [bool(line.strip()) for line in LINES]
-    assert translations == translate_texts(
-        checkpoint.model, checkpoint.tokenizer, LINES, num_beams=4, max_new_tokens=6
-    )
 
 
 def test_no_input_gives_no_output(attncal, checkpoint):

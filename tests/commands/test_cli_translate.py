@@ -11,9 +11,7 @@ import torch
 from helpers import scatter
 from seq2seq_helpers import SOURCES, bpe_tokenizer, text_model
 
-from hf_attncal.alignment import LinkProbabilities, Seq2SeqAttention
-from hf_attncal.alignment.probabilities import Platt
-from hf_attncal.data.pharaoh import format_links
+from hf_attncal.alignment import Seq2SeqAttention
 from hf_attncal.data.words import WordTokens
 from hf_attncal.inference import reading
 from hf_attncal.inference.translation import translate_lines
@@ -176,32 +174,6 @@ def test_links_are_those_of_align_run(attncal, translator, word_aligner, chosen_
             assert json.loads(line)["alignment"] == alignment
         if str(links) in place:
             assert links.read_text().split("\n")[:-1] == rows
-
-
-def test_scores_of_a_calibrated_model_are_probabilities(attncal, translator, aligned, tmp_path):
-    path = LinkProbabilities({"forward": Platt(2.0, 1.0)}, 3).save(translator.folder)
-    try:
-        expected = [json.loads(line) for line in aligned(translator.folder, "--format", "json").split("\n")[:-1]]
-        command = ("translate", translator.folder, *SEARCH, "--format", "json", "--alignments", "-")
-        status, out, err = attncal(*command, text=TEXT)
-        assert (status, err) == (0, "")
-        assert [json.loads(line)["alignment"] for line in out.split("\n")[:-1]] == expected
-        assert all(alignment["calibrated"] for alignment in expected)
-        LinkProbabilities({"forward": Platt(2.0, 1.0)}, 3, {"layer": 1}).save(translator.folder)
-        status, out, err = attncal(*command, text=TEXT)
-        assert (status, out) == (1, "")
-        assert f"error: {translator.folder} cannot be loaded: {path.name}, config.json" in err
-        assert "`settings` of the link probabilities are {'layer': 1}, got None" in err
-        links = tmp_path / "links"
-        assert attncal(*command[:-4], "--alignments", str(links), text=TEXT)[0] == 0  # which tells no scores
-        assert links.read_text() == text_of(format_links(alignment["links"]) for alignment in expected)
-        path.write_text("{}")
-        status, out, err = attncal(*command, text=TEXT)
-        assert (status, out) == (1, "")
-        assert f"error: {translator.folder} cannot be loaded: {path} " in err
-        assert "writes it again" in err
-    finally:
-        path.unlink()
 
 
 @pytest.mark.parametrize("form", ["text", "json"])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import hf_attncal
-from hf_attncal.alignment import Gold, WordAligner, calibrate_links, count_links, project_labels
+from hf_attncal.alignment import Gold, WordAligner, calibrate_links, project_labels
 from hf_attncal.alignment.aligner_job import AlignerConfig, AlignerJob
 from hf_attncal.alignment.probabilities import PROBABILITIES_FILE
 from hf_attncal.commands import main
@@ -141,20 +141,6 @@ def test_links_must_be_given(capsys):
 
 
 # ---- the same from Python ----
-
-
-@pytest.mark.parametrize("as_stream", [False, True])
-@pytest.mark.parametrize("kind", ["tags", "spans", "markup"])
-def test_project_from_python_gives_what_the_command_writes(kind, as_stream, attncal, here):
-    source = "marked" if kind == "markup" else "source"
-    names = source, "target", "links", "tags" if kind == "markup" else kind
-    sources, targets, links, labels = ((here / name).read_text().splitlines() for name in names)
-    given = [zip(sources, targets, strict=True), iter(links), iter(labels)]
-    pairs, links, labels = given if as_stream else map(list, given)
-    found = list(project_labels(pairs, links, **({"markup": True} if kind == "markup" else {kind: labels})))
-    options = ["--markup"] if kind == "markup" else [f"--{kind}", kind]
-    given = ["align", "project", "--source", source, *TEXT[2:], *options]
-    assert "".join(f"{line.text}\n" for line in found) == attncal(*given)[1]
 
 
 @pytest.mark.parametrize("as_stream", [False, True])

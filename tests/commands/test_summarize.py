@@ -89,17 +89,6 @@ def test_copied_words_are_marked_for_a_reader(attncal, copier):
     assert attncal(*command, text=text_of(TEXTS)) == (0, text_of(expected), "")
 
 
-def test_generated_words_are_not_marked(attncal, tmp_path):
-    maker = saved(tmp_path, *copying_model("marian", bias=-30.0))
-    options = ("--format", "marked", "--scores")
-    _, out, _ = attncal("summarize", maker.folder, *SHORT, *options, text=text_of(TEXTS))
-    texts = [line.split("\t")[1] for line in out.split("\n")[:-1]]
-    assert texts == summarize_texts(maker.model, maker.tokenizer, TEXTS, max_new_tokens=8)
-    assert any(texts)
-    _, out, _ = attncal("summarize", maker.folder, *SHORT, "--format", "copied", text=text_of(TEXTS))
-    assert out == text_of(f"{text}\t" for text in texts)
-
-
 @pytest.mark.parametrize("copied", [True, False])
 def test_json_is_one_object_a_line(attncal, copier, summarizer, copied):
     """Only objects of a model that copies have the copied words."""

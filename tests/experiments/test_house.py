@@ -3,37 +3,9 @@
 import json
 
 import house
-import reach
 import walks
 
 from hf_attncal.command_table import COMMANDS
-
-SOURCE = '''"""A docstring
-of two lines."""
-
-import os  # why
-
-
-def half(
-    number,
-):
-    """Return half of it."""
-
-    # a comment
-    text = """no
-    docstring"""
-    return number / 2, text, os
-'''
-
-
-def test_docstrings_comments_and_blank_lines_are_no_code():
-    assert reach.lines_of_code(SOURCE) == 1 + 3 + 2 + 1
-
-
-def test_a_name_in_a_string_is_an_import_but_in_a_table():
-    named = {name for name in reach.files() if "hf_attncal.commands." in str(reach.imports(name))}
-    assert "hf_attncal.command_table" not in named
-    assert "hf_attncal.commands.app" not in reach.imports("hf_attncal.command_table")
 
 
 def test_a_file_is_written_and_keeps_the_minutes_of_the_tests(tmp_path, monkeypatch):

@@ -54,34 +54,6 @@ def test_names_replace_parts_of_files_and_keys(places, results):
     assert list(places.find("runs/nothing#/test")) == list(places.find("runs/gated_seed1#/dev/bleu")) == []
 
 
-def test_parts_that_may_be_missing_and_places_in_lists(places, results):
-    systems = {"hmm": [1, 2], "small_seed1": [3, None, 5]}
-    write(results, "one", {"best": "hmm", "systems": systems})
-    found = [(one.names, one.keys[-1]) for one in places.find("one#/systems/{system}[_seed{seed}]/-1")]
-    assert found == [({"system": "hmm"}, "-1"), ({"system": "small", "seed": "1"}, "-1")]
-    assert [one.value for one in places.find("one#/systems/*/{n}")] == [1, 2, 3, 5]  # null is no value
-    ends = {"n": {"0": "first", "-1": "last"}}
-    assert [one.value for one in places.find("one#/systems/small_seed1/{n}", ends)] == [3, 5]
-    assert [one.value for one in places.find("one#/systems/@best/0")] == [1]
-    # A known name is no longer optional: `small` alone is not `small_seed1`.
-    assert [one.names for one in places.find("one#/systems/small[_seed{seed}]/0", seed="2")] == []
-
-
-def test_values_that_a_name_may_have(places, results):
-    write(results, "one", {"rows": [{"kind": kind, "shift": shift} for kind, shift in (("a", 0.05), ("b", 0.5))]})
-
-    def rows(**where):
-        reads = {"kind": "rows/{n}/kind", "shift": "rows/{n}/shift"}
-        return [one.names["n"] for one in places.find("one#/rows/{n}/shift", where, reads)]
-
-    assert rows() == rows(kind=["a", "b"]) == ["0", "1"]
-    assert rows(kind=["b"]) == rows(shift="> 0.1") == rows(kind={"a": None, "*": "{}"}) == ["1"]
-    assert list(places.find("one#/rows/{n}/shift", reads={"seed": "config/seed"})) == []
-    labels = {"kind": {"a": "first", "*": "other, {}"}}
-    assert places.labelled("<{kind}{seed}>", {"kind": "a"}, labels) == "<first>"
-    assert places.labelled("<{kind}>", {"kind": "c"}, labels) == "<other, c>"
-
-
 # ---- headlines ----
 
 
@@ -116,23 +88,6 @@ def test_a_difference_is_of_the_same_seeds_and_names_both_sides(figures, results
     ]
 
 
-@pytest.mark.parametrize(
-    ("beside", "unit", "value", "spread"),
-    [
-        ({"x": 0.25, "interval": [0.2, 0.3], "signature": "A"}, "%", 25, {"interval_95": [20, 30]}),
-        ({"x": {"value": 0.25, "interval": [0.2, 0.3]}, "signature": "A"}, "%", 25, {"interval_95": [20, 30]}),
-        ({"x": {"median": 2, "min": 1, "max": 4, "n": 3}}, "times", 2, {"extremes": [1, 4]}),
-        ({"x": {"median": 2, "min": 2, "max": 2, "n": 1}}, "times", 2, None),
-        ({"x": 120}, "min", 120, None),
-    ],
-)
-def test_the_spread_next_to_a_single_number(figures, results, beside, unit, value, spread):
-    write(results, "one", beside)
-    (figure,) = figures(name="x", unit=unit, **{"from": "one#/x"}).values()
-    assert (figure["value"], figure["spread"]) == (value, spread)
-    assert figure["signature"] == ("A" if unit == "%" else None)
-
-
 # ---- cells ----
 
 
@@ -160,46 +115,3 @@ def test_rows_follow_from_names_and_missing_places_are_reported(cells, results):
     assert kept == ["| leaky | not run |", "| gated | 21.50 ± 1.50 (2 seeds) |"]
     rows[0]["where"] = {"setting": ["leaky"]}
     assert cells.table({"rows": rows, "columns": columns}) == "not run\n"
-
-
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        ("", "2.5"),
-        ("% .1f", "250.0"),
-        ("seeds .1f", "2.5 ± 1.5 (2 seeds)"),
-        ("range +.1f", "+2.5 (+1.0 to +4.0)"),
-        ("extent .0f", "1 to 4"),
-        ("each .0f", "1, 4"),
-        ("first", "1"),
-        ("per_second .0f", "17361"),
-    ],
-)
-def test_format_words_apply_to_numbers(cells, experiment, results, words, text):
-    write(results, "one", {"values": [1, 4]})
-    assert cells.write(list(experiment("places").find("one#/values/*")), words) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "words", "text"),
-    [
-        ({"x": 0.25, "interval": [0.2, 0.3]}, "interval", "25.0 (20.0 to 30.0)"),
-        ({"x": 0.25}, "interval", "25.0"),
-        ({"x": {"value": 0.25, "interval": [0.2, 0.3]}}, "interval", "25.0 (20.0 to 30.0)"),
-        ({"x": 0.25, "interval": [-0.1, 0.3]}, "signed", "+25.0 (-10.0 to +30.0)"),
-        ({"x": 0.25, "interval": [0.2, 0.3]}, "% ends .1f", "25.0 (20.0 to 30.0)"),
-        ({"x": {"median": 2, "min": 1, "max": 4, "n": 3}}, "ratio", "2.00 (1.00 to 4.00)"),
-        ({"x": {"median": 2, "min": 1, "max": 4, "n": 1}}, "repeated .1f", "2.0"),
-        ({"x": {"minus_baseline": 0.5, "p_value": 0.04}}, "p_value", "+0.50 (p 0.04)"),
-        ({"x": "text"}, "", "text"),
-    ],
-)
-def test_format_words_apply_to_other_values(cells, experiment, results, value, words, text):
-    write(results, "one", value)
-    assert cells.write(list(experiment("places").find("one#/x")), words) == text
-
-
-@pytest.mark.parametrize("settings", [{"rows": "a", "form": 1}, {"rows": [{"form": "a"}]}])
-def test_an_unknown_field_of_a_table_is_refused(cells, settings):
-    with pytest.raises(ValueError, match="`form`"):
-        cells.table(settings | {"columns": []})

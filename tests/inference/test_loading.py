@@ -110,19 +110,6 @@ def test_a_prompt_is_refused(folders, tmp_path):
         load_seq2seq(tmp_path)
 
 
-def test_contributions_without_a_chosen_layer(folders, tmp_path, capfd):
-    """Of three layers' masks where only one has them: by the decoder's numbers, and an error for the others."""
-    adapted(folders["base"], calibration="gated", layers=[1]).save_pretrained(tmp_path / "one")
-    text = tmp_path / "text"
-    text.write_text(TEXT + "\n", encoding="utf-8")
-    files = ["--source", str(text), "--target", str(text), "--output", str(tmp_path / "links")]
-    run = ["align", "run", str(tmp_path / "one"), *files, "--read", "weights=contribution"]
-    assert main([*run, "layer=1"]) == 0
-    assert (tmp_path / "links").read_text().strip()
-    assert main(run) != 0  # the default is layer 0
-    assert "`layer` must be one of [1], which have masks, to read contributions, got 0" in capfd.readouterr().err
-
-
 def test_an_adapter_without_its_base_model_is_an_error(folders, tmp_path, capfd):
     shutil.copytree(folders["adapter"], tmp_path / "moved")
     path = tmp_path / "moved" / "adapter_config.json"
@@ -357,16 +344,6 @@ def test_damaged_weights_are_refused_by_name(folders, kind, name, value, tmp_pat
     with pytest.raises(ValueError, match="lacks weights|[Mm]issing" if value is None else "not finite") as error:
         load_seq2seq(tmp_path / "damaged")
     assert name.partition(".")[0] in str(error.value)
-
-
-def test_a_base_model_without_all_its_weights_is_refused_with_an_adapter(folders, tmp_path):
-    name = damaged(folders["base"], tmp_path / "base", "model.safetensors", "fc2.bias", None)
-    shutil.copytree(folders["lora"], tmp_path / "lora")
-    path = tmp_path / "lora" / "adapter_config.json"
-    config = json.loads(path.read_text()) | {"base_model_name_or_path": str(tmp_path / "base")}
-    path.write_text(json.dumps(config))
-    with pytest.raises(ValueError, match=rf"lacks weights.*{name}"):
-        load_seq2seq(tmp_path / "lora")
 
 
 @pytest.mark.parametrize("backbone", BACKBONES)

@@ -10,8 +10,6 @@ from helpers import assert_close
 from transformers import PreTrainedModel
 from transformers.cache_utils import EncoderDecoderCache, StaticCache
 
-from hf_attncal.models import discrete_layers
-
 NEW_TOKENS = 7
 SOURCES = [[4, 7, 3, 9, 5, 2], [5, 8, 10, 2], [6, 2]]
 PROMPTS = [[6, 10, 4, 9], [9, 5], [3, 7, 8]]
@@ -141,41 +139,6 @@ def test_encoder_outputs_given(streams):
 
 
 # ---- the cache ----
-
-
-@pytest.mark.parametrize(("kind", "streams"), KINDS)
-def test_choices_do_not_depend_on_cache_or_batch(kind, streams, monkeypatch):
-    """The same position is read cached and uncached, batched and alone, also in single precision."""
-    model = copy.deepcopy(random_model(kind, streams)).float()
-    recorded = []
-    choose = discrete_layers.chosen_positions
-
-    def record(scores):
-        recorded.append(choose(scores))
-        return recorded[-1]
-
-    monkeypatch.setattr(discrete_layers, "chosen_positions", record)
-    attentions = model.config.decoder_layers * (2 if kind == "seq2seq" else 1)
-    tokens = torch.tensor([[2, 5, 8, 6, 10, 4]])
-    for row in SOURCES[:2]:
-        source = {"input_ids": torch.tensor([row])} if kind == "seq2seq" else {}
-        name = "decoder_input_ids" if kind == "seq2seq" else "input_ids"
-        model(**source, **{name: tokens}, use_cache=False)
-        whole, cache = recorded[-attentions:], None
-        for t in range(tokens.shape[1]):
-            recorded.clear()
-            output = model(**source, **{name: tokens[:, t : t + 1]}, past_key_values=cache, use_cache=True)
-            cache = output.past_key_values
-            for found, expected in zip(recorded[-attentions:], whole, strict=True):
-                assert torch.equal(found[..., -1], expected[..., t])
-    if kind == "seq2seq":
-        batch = batch_of(model) | {"decoder_input_ids": tokens.repeat(3, 1)}
-        model(**batch)
-        batched = recorded[-attentions:]
-        for b, row in enumerate(SOURCES):
-            model(input_ids=torch.tensor([row]), decoder_input_ids=tokens)
-            for found, expected in zip(recorded[-attentions:], batched, strict=True):
-                assert torch.equal(found[0], expected[b])
 
 
 @pytest.mark.slow

@@ -4,15 +4,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 from discrete_helpers import tiny_discrete
 from helpers import scatter, tiny_batch, tiny_model
-from huggingface_hub import ModelCard
 from shipped import ALIGNER, MODELS, OUTPUT_GATED
-from transformers.utils import hub
 from warm import warm
 
 from hf_attncal import MaskAlignConfig, MaskAlignModel
@@ -210,24 +207,3 @@ def test_the_folder_of_the_word_aligner(generations, place):
         "mask_align_prediction.py",
         "modeling_mask_align.py",
     }
-
-
-def test_push_to_hub_uploads_what_save_pretrained_writes(family, tmp_path, monkeypatch):
-    """Code, configuration and weights are equal to the byte, and there is a model card."""
-    model = tiny_model(family, calibration="gated", leaky=True, output_gate=True)
-    model.save_pretrained(tmp_path / "saved")
-    uploaded = {}
-
-    def upload(self, working_dir, *args, **kwargs):
-        uploaded.update({path.name: path.read_bytes() for path in Path(working_dir).iterdir()})
-
-    api = SimpleNamespace(create_repo=lambda repo_id, **kwargs: SimpleNamespace(repo_id=repo_id))
-    monkeypatch.setattr(hub, "hf_api", lambda: api)
-    monkeypatch.setattr(hub, "create_and_tag_model_card", lambda *args, **kwargs: ModelCard("# card"))
-    monkeypatch.setattr(hub.PushToHubMixin, "_upload_modified_files", upload)
-    model.push_to_hub("someone/something")
-
-    assert "README.md" in uploaded
-    del uploaded["README.md"]
-    assert uploaded == {path.name: path.read_bytes() for path in (tmp_path / "saved").iterdir()}
-    assert f"modeling_attncal_{family}.py" in uploaded

@@ -8,7 +8,6 @@ from report_helpers import HOSTILE, SCRIPTS, chart, pair_view, report
 
 from hf_attncal.data.words import WordTokens
 from hf_attncal.inference.word_attention import word_attention
-from hf_attncal.report.figures.contents import PairWeights
 from hf_attncal.report.figures.report_files import write_page
 
 pytestmark = [
@@ -87,21 +86,6 @@ def test_words_are_what_word_attention_makes_of_the_weights(browser, address, pa
     np.testing.assert_allclose(occlusion, expected, atol=2 * 0.5 / 127 * np.abs(values).max() + 0.051)
     assert (expected < 0).any()
     assert browser.value(ROWS) == pair.target.split()
-
-
-def test_a_layer_and_a_head_of_tokens(browser, address, pairs):
-    show(browser, address, "sentence=5&show=attention&layer=2&head=1&by=tokens")
-    (found,) = browser.value(CELLS)
-    weights = pairs[4].weights["attention"]
-    np.testing.assert_allclose(np.array(found)[:, :-1], weights.values[2, 1], atol=0.5 / 255 + 0.0051)
-    np.testing.assert_allclose(np.array(found)[:, -1], weights.null[2, 1], atol=0.5 / 255 + 0.0051)
-    assert browser.value(ROWS) == list(pairs[4].target_tokens)
-    assert browser.value("document.querySelector('#maps figcaption').textContent") == "attention layer 2, head 1"
-    links = {(i, j) for j, row in enumerate(pairs[4].target_words) for i, column in enumerate(pairs[4].source_words)
-             if (column, row) in pairs[4].links}  # fmt: skip
-    place = "(cell) => [cell.cellIndex - 1, cell.parentNode.sectionRowIndex]"
-    shown = browser.value(f"[...document.querySelectorAll('#maps td.linked')].map({place})")
-    assert set(map(tuple, shown)) == links
 
 
 def test_sentences_are_chosen_by_keys(browser, address):
@@ -226,26 +210,6 @@ def test_a_picture_has_the_words_and_the_heat_maps(browser, address, scheme):
     assert one.size != image.size  # tokens are more than words
 
 
-def test_cells_are_read_by_arrow_keys_in_every_heat_map_at_once(browser, address):
-    show(browser, address, "sentence=2&show=attention&show=occlusion")
-    assert browser.value("document.querySelectorAll('#maps td[tabindex=\"0\"]').length") == 1
-    browser.value("document.querySelector('#maps td[tabindex=\"0\"]').focus()")
-    browser.press("ArrowDown")
-    browser.press("ArrowRight")
-    browser.press("ArrowRight")
-    told = browser.value("document.getElementById('readout').textContent")
-    assert told.startswith("alte from house: attention 0.")
-    assert "occlusion" in told
-    browser.press("ArrowDown")
-    assert browser.value("document.getElementById('readout').textContent").endswith("gold link") is False
-    browser.press("ArrowLeft")
-    told = browser.value("document.getElementById('readout').textContent")
-    assert told.startswith("Haus from old")
-    assert told.endswith("gold link")
-    assert browser.value("document.querySelectorAll('#maps td.here').length") == 2
-    assert browser.value("document.querySelector('#source .here').textContent") == "old"
-
-
 def test_the_list_is_filtered_and_ordered(browser, address):
     show(browser, address)
     browser.value("document.getElementById('order').selectedIndex = 2")
@@ -282,13 +246,6 @@ def test_sentences_come_first_and_nothing_is_wider_than_the_page(browser, addres
     browser.ask("Emulation.clearDeviceMetricsOverride")
 
 
-def test_a_browser_that_cannot_unpack_shows_a_message(browser, address):
-    browser.ask("Page.addScriptToEvaluateOnNewDocument", source="delete globalThis.DecompressionStream")
-    browser.open(address)
-    assert "too old" in browser.value("document.getElementById('failure').innerText")
-    assert browser.value("document.getElementById('browser').hidden")
-
-
 def test_without_javascript_all_but_the_choice_is_there(browser, address):
     browser.ask("Emulation.setScriptExecutionDisabled", value=True)
     browser.open(address)
@@ -297,13 +254,3 @@ def test_without_javascript_all_but_the_choice_is_there(browser, address):
     assert "needs JavaScript" in text
     assert "das" in text
     assert browser.value("document.querySelectorAll('noscript table').length") == 2
-
-
-def test_a_way_that_a_pair_does_not_have(browser, tmp_path):
-    path = tmp_path / "page.html"
-    values = pair_view().weights["attention"].values
-    write_page(report([pair_view(), pair_view(1, weights={"alti": PairWeights(values[:1, :1])})]), path)
-    show(browser, path.as_uri(), "sentence=2&show=attention&show=alti")
-    assert browser.value("document.getElementById('maps').innerText").startswith("attention: not for this sentence.")
-    assert browser.value(f"{CELLS}.length") == 1
-    assert browser.complaints() == []

@@ -1,7 +1,6 @@
 """The job for summaries, from text to a scored model that truncates what it was trained to truncate."""
 
 import json
-import shutil
 import sys
 import warnings
 from pathlib import Path
@@ -209,13 +208,3 @@ def test_a_model_has_positions_for_the_sources(corpus, tmp_path):
     with pytest.raises(ValueError, match=r"`data.max_source_length`.*\(32\).*got 33"):
         script.main(arguments(corpus, tmp_path, "marian", "data.max_source_length=33"))
     assert not (tmp_path / "run").exists()
-
-
-def test_resume_gives_the_same_summaries(corpus, tmp_path):
-    options = arguments(corpus, tmp_path, "luong", "training.save_strategy=steps", "training.save_steps=2")
-    with pytest.warns(UserWarning, match="Sources truncated"):
-        results = script.main(options)
-    shutil.rmtree(tmp_path / "run" / "checkpoint-4")
-    (tmp_path / "run" / "results.json").unlink()
-    with pytest.warns(UserWarning, match="Sources truncated"):
-        assert script.main([*options, "--resume"])["test"] == results["test"]
