@@ -14,8 +14,6 @@ from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel, HMMAlignConfig
 from hf_attncal.alignment.count_learner import CountLearner
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 
-LINES = ["the old house", "", "a house", "the the the old old", "   ", "old", "a"]
-
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
