@@ -22,7 +22,6 @@ from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
 
 from hf_attncal import AttnCalTrainer, AttnCalTrainingArguments
 from hf_attncal.adapters import AttentionCalibrationConfig, adapter_layers, export_calibrated
-from hf_attncal.adapters.checkpoints import restore_adapter
 from hf_attncal.models import calibration, objective
 from hf_attncal.training.calibrated import AnnealingCallback, mask_network_parameters
 
@@ -253,49 +252,6 @@ def test_resume_equals_uninterrupted(bases, backbone, settings, own, tmp_path):
     ]
 
 
-@pytest.mark.parametrize("with_lora", [False, True], ids=["alone", "with a LoRA"])
-def test_adapters_of_transformers_interface_resume_too(bases, with_lora, tmp_path):
-    """To the bit, one adapter or two that are trained together; each is saved so that it loads alone."""
-
-    def fresh():
-        torch.manual_seed(0)
-        model = load_base(bases["marian"])
-        model.add_adapter(AttentionCalibrationConfig(calibration="annealed", annealing_steps=10, leaky=True), "cal")
-        if with_lora:
-            model.add_adapter(LoraConfig(r=2, target_modules=["q_proj", "fc1"], lora_dropout=0.2), "lora")
-            model.set_adapter(["cal", "lora"])
-        return model
-
-    options = {"own": True, "save_strategy": "steps", "save_steps": 2}
-    whole = train(tmp_path, fresh(), **options)
-    checkpoint = tmp_path / "checkpoint-2"
-    resumed = train(tmp_path / "resumed", fresh(), resume=str(checkpoint), **options)
-    expected, actual = tensors(whole.model), tensors(resumed.model)
-    assert expected.keys() == actual.keys()
-    assert all(torch.equal(expected[name], actual[name]) for name in expected)
-    start = tensors(fresh())
-    moved = {name for name in start if not torch.equal(start[name], expected[name])}
-    assert all(".attncal_" in name or ".lora_" in name for name in moved)
-    assert any(".attncal_mask_network" in name for name in moved)
-    assert any(".lora_B" in name for name in moved) == with_lora
-
-    folders = {"cal": checkpoint / "cal", "lora": checkpoint / "lora"} if with_lora else {"cal": checkpoint}
-    assert sorted(checkpoint.rglob("*.safetensors")) == sorted(
-        folder / "adapter_model.safetensors" for folder in folders.values()
-    )
-    loaded = load_base(bases["marian"])
-    for name, folder in folders.items():
-        loaded.load_adapter(str(folder), adapter_name=name)
-    loaded.set_adapter(list(folders))
-    own = fresh()
-    for name, folder in folders.items():
-        restore_adapter(own, folder, name)
-    for name, tensor in tensors(own).items():
-        assert torch.equal(tensor, tensors(loaded)[name]), name
-    with pytest.raises(ValueError, match=r"'cal'.*: \d"):
-        restore_adapter(fresh_of_another_kind(bases), folders["cal"], "cal")
-
-
 def test_the_best_of_several_adapters_is_loaded_in_the_end(bases, tmp_path):
     """The test declares the worst one the best, because it must differ from the last."""
     model = load_base(bases["marian"])
@@ -329,12 +285,6 @@ def test_parameters_that_the_mask_loss_would_reach_are_refused(bases, batch, con
     model.set_adapter(["cal", "other"])
     with pytest.raises(ValueError, match=rf"`{part}`.*another adapter"):
         model.train()(**batch)
-
-
-def fresh_of_another_kind(bases):
-    model = load_base(bases["marian"])
-    model.add_adapter(AttentionCalibrationConfig(calibration="gated"), "cal")
-    return model
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["plain", "own"])

@@ -8,9 +8,8 @@ import torch
 from accelerate import skip_first_batches
 from accelerate.data_loader import prepare_data_loader
 from accelerate.state import PartialState
-from torch import nn
 from torch.utils.data import DataLoader, Dataset
-from transformers import Trainer, TrainerState, TrainingArguments
+from transformers import TrainerState
 
 from hf_attncal.data.batching import TokenBatchSampler, batches_by_length, padded
 from hf_attncal.training.token_batches import SetEpochCallback
@@ -145,55 +144,6 @@ def test_resume_inside_an_epoch_needs_the_callback_with_several_processes(length
     assert resumed(use_callback=True) == expected
     if processes > 1:  # when this fails, accelerate reaches the sampler by itself and the callback can go
         assert resumed(use_callback=False) != expected
-
-
-class Recorder(nn.Module):
-    """A model that remembers which examples it was given."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(()))
-        self.seen = []
-
-    def forward(self, x):
-        self.seen.append(x.int().tolist())
-        return {"loss": (self.weight * x.mean()).square()}
-
-
-class TokenTrainer(Trainer):
-    sampler = None
-
-    def get_train_dataloader(self):
-        return self.accelerator.prepare(DataLoader(self.train_dataset, batch_sampler=self.sampler))
-
-
-def test_trainer_resumes_with_the_batches_that_are_left(tmp_path):
-    lengths = [3] * 40
-    options = {
-        "output_dir": str(tmp_path),
-        "num_train_epochs": 2,
-        "save_steps": 7,
-        "report_to": [],
-        "use_cpu": True,
-        "disable_tqdm": True,
-        "gradient_accumulation_steps": 1,
-        "logging_steps": 100,
-    }
-
-    def train(resume=None):
-        model = Recorder()
-        trainer = TokenTrainer(model=model, args=TrainingArguments(**options), train_dataset=Numbers(40))
-        trainer.sampler = TokenBatchSampler(lengths, 24, seed=5)
-        trainer.add_callback(SetEpochCallback(trainer.sampler))
-        trainer.train(resume_from_checkpoint=resume)
-        return model.seen
-
-    whole = train()
-    assert len(whole) == 10
-    assert whole[:5] != whole[5:]
-    for epoch in (whole[:5], whole[5:]):
-        assert sorted(index for batch in epoch for index in batch) == list(range(40))
-    assert train(resume=str(tmp_path / "checkpoint-7")) == whole[7:]
 
 
 # ---- padding ----

@@ -8,7 +8,7 @@ import pytest
 from datasets import Dataset
 from language_helpers import trained_sentencepiece
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import MarianTokenizer, PreTrainedTokenizer, PreTrainedTokenizerFast
+from transformers import MarianTokenizer, PreTrainedTokenizerFast
 
 from hf_attncal.data.corpora import tokenize_for_alignment
 from hf_attncal.data.synthetic.english_german import generate_pairs
@@ -160,75 +160,6 @@ def test_no_text():
 
 
 # ---- slow tokenizers ----
-
-
-class SlowTokenizer(PreTrainedTokenizer):
-    """Pieces of two characters, `_` in front of a word; "of course" is one piece; the target is in capitals."""
-
-    model_input_names = ["input_ids", "attention_mask"]
-
-    def __init__(self):
-        self.pieces, self.target = {}, False
-        super().__init__(eos_token="</s>", unk_token="<unk>", pad_token="<pad>")
-
-    @property
-    def vocab_size(self):
-        return 500
-
-    def get_vocab(self):
-        return dict(self.added_tokens_encoder)
-
-    def _tokenize(self, text, **kwargs):
-        text = "_" + text.replace(" ", "_")
-        return re.findall("_of_course|_[^_]?|[^_]{1,2}", text.upper() if self.target else text)
-
-    def _convert_token_to_id(self, token):
-        return self.pieces.setdefault(token, 100 + len(self.pieces))
-
-    def _convert_id_to_token(self, index):
-        return {index: token for token, index in self.pieces.items()}[index]
-
-    def convert_tokens_to_string(self, tokens):
-        return "".join(tokens).replace("_", " ").strip()
-
-    def build_inputs_with_special_tokens(self, ids, other=None):
-        return [*ids, self.eos_token_id]
-
-    def _switch_to_target_mode(self):
-        self.target = True
-
-    def _switch_to_input_mode(self):
-        self.target = False
-
-
-def test_words_of_a_slow_tokenizer():
-    tokenizer = SlowTokenizer()
-    (found,) = tokenize_words(tokenizer, ["abc de fghij"])
-    assert tokenizer.convert_ids_to_tokens(found.ids.tolist()) == ["_a", "bc", "_d", "e", "_f", "gh", "ij", "</s>"]
-    assert found.word_ids.tolist() == [0, 0, 1, 1, 2, 2, 2, NO_WORD]
-    assert found.words == 3
-    (bare,) = tokenize_words(tokenizer, ["abc de fghij"], special_tokens=False)
-    assert bare.ids.tolist() == found.ids.tolist()[:-1]
-    assert bare.word_ids.tolist() == found.word_ids.tolist()[:-1]
-    (target,) = tokenize_words(tokenizer, ["abc de"], target=True)
-    assert tokenizer.convert_ids_to_tokens(target.ids.tolist()) == ["_A", "BC", "_D", "E", "</s>"]
-    assert target.word_ids.tolist() == [0, 0, 1, 1, NO_WORD]
-
-
-def test_a_slow_tokenizer_whose_single_words_differ():
-    """The pieces on both sides of "of course" are found again; the piece itself goes to the first of its words."""
-    tokenizer = SlowTokenizer()
-    (found,) = tokenize_words(tokenizer, ["yes of course it is"])
-    pieces = tokenizer.convert_ids_to_tokens(found.ids.tolist())
-    assert pieces == ["_y", "es", "_of_course", "_i", "t", "_i", "s", "</s>"]
-    assert found.word_ids.tolist() == [0, 0, 1, 3, 3, 4, 4, NO_WORD]
-
-
-def test_a_slow_tokenizer_with_a_prefix_and_without_words():
-    found = tokenize_words(SlowTokenizer(), ["ab", " "], prefix="x y ")
-    assert found[0].word_ids.tolist() == [NO_WORD, NO_WORD, 0, 0, NO_WORD]
-    assert set(found[1].word_ids.tolist()) == {NO_WORD}
-    assert [tokens.words for tokens in found] == [1, 0]
 
 
 def test_words_of_marians_tokenizer(tmp_path):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from seq2seq_helpers import PAIRS, SOURCES, TARGETS, bpe_tokenizer, text_model, with_masks
+from seq2seq_helpers import PAIRS, SOURCES, TARGETS, bpe_tokenizer, text_model
 
 from hf_attncal.data.pharaoh import GoldAlignment
 from hf_attncal.inference.reading import PairTooLongError
@@ -68,25 +68,6 @@ def test_the_verdict_comes_first_then_the_tokens_that_a_stock_models_attention_r
     assert first.endswith(" (counted from 0).")
     ours = analyze_corpus(text_model("marian", "ours"), CORPUS, tokenizer, **quick)
     assert ours.summary[0] == str(ours.verdict)
-
-
-@pytest.mark.slow
-def test_contributions_of_idle_masks_are_in_no_part_of_the_report():
-    idle = with_masks(text_model("marian", "ours"), {layer: {0: 1, 1: 1} for layer in range(3)})
-    report = analyze_corpus(idle, CORPUS, bpe_tokenizer(), **OPTIONS | {"browsed": 2, "bootstrap": 20})
-    charts = {chart.name: chart for section in report.sections for chart in section.charts}
-    for name in ("aer_by_method", "comprehensiveness", "sufficiency"):
-        assert {row[0] for row in charts[name].rows} == {"attention", "random"}
-    assert "change_by_layer" not in charts
-    assert all("contribution" not in pair.weights for pair in report.pairs)
-    config = report.record["config"]
-    assert config["methods"] == ["attention", "random"]
-    assert config["withheld"]["layers"] == [0, 1, 2]
-    assert config["withheld"]["why"] in report.summary[1]
-    only = analyze_corpus(idle, CORPUS, bpe_tokenizer(), **OPTIONS | {"methods": ["contribution"]})
-    assert [section.title for section in only.sections] == ["Attention over the corpus"]
-    usual = analyze_corpus(text_model("marian", "ours"), CORPUS, bpe_tokenizer(), **OPTIONS)
-    assert usual.record["config"]["withheld"] is None
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,6 @@ This file is both the test and, run as a script by `torch.distributed.run`, each
 """
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import warnings
 from itertools import pairwise
 
@@ -15,7 +11,6 @@ import pytest
 from datasets import Dataset
 from helpers import assert_layouts_know
 from runs import write_corpus
-from warm import warm
 
 from hf_attncal import train_aligner
 from hf_attncal.alignment import WordAligner
@@ -149,36 +144,6 @@ def test_dev_links_that_cannot_calibrate_leave_scores_unchanged(tmp_path):
     assert "## Link probabilities" not in (tmp_path / "run" / "README.md").read_text(encoding="utf-8")
 
 
-def test_a_run_that_was_killed_starts_again(finished, corpus, tmp_path):
-    """It was killed between two iterations without a checkpoint; the result equals an uninterrupted run."""
-    folder = tmp_path / "run"
-    config = tmp_path / "config.json"
-    config.write_text(json.dumps(values(corpus, folder, model={"size": "hmm"}, training={})))
-    program = (
-        "import json, os, signal, sys\n"
-        "from hf_attncal.alignment import aligner_job as job\n"
-        "from hf_attncal.alignment.count_learner import CountLearner\n"
-        "step, taken = CountLearner.step, []\n"
-        "def watched(self, **options):\n"
-        "    taken.append(step(self, **options))\n"
-        "    if len(taken) == 4: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "    return taken[-1]\n"
-        "CountLearner.step = watched\n"
-        "job.AlignerJob.train(job.AlignerConfig.make(json.load(open(sys.argv[1]))))\n"
-    )
-    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"}
-    command = warm([sys.executable, "-c", program, str(config)])
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    assert json.loads((folder / "run.json").read_text())["finished"] is False
-    assert not (folder / "model.safetensors").exists()
-    with pytest.raises(ValueError, match="holds another run"):
-        AlignerJob.train(counting_alone(corpus, folder))
-    results = AlignerJob.train(counting_alone(corpus, folder), resume=True)
-    assert results["log_history"] == finished[1]["log_history"]
-    assert (folder / "model.safetensors").read_bytes() == (finished[0] / "model.safetensors").read_bytes()
-
-
 def test_a_given_symmetrization_and_the_prior_are_kept(corpus, tmp_path):
     model = {"size": "hmm", "symmetrization": "union", "lexical_prior": 0.01, "max_jump": 5}
     config = counting_alone(corpus, tmp_path, model=model, counts={"without_jumps": 1, "with_jumps": 1})
@@ -282,31 +247,6 @@ def test_links_that_are_given_come_before_the_counts(corpus, tmp_path):
 
 
 # ---- least_steps ----
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("training", "steps"),
-    [
-        ({"least_steps": 30, "num_train_epochs": 1}, 30),
-        pytest.param({"least_steps": 1, "num_train_epochs": 1}, None, marks=pytest.mark.slow),
-    ],
-)
-def test_a_short_text_is_read_until_there_are_so_many_steps(corpus, tmp_path, training, steps):
-    plain = values(corpus, tmp_path, counts={"guide": False})
-    plain["training"] |= training | {"eval_strategy": "no", "save_strategy": "no", "max_steps": -1}
-    plain["training"]["tokens_per_batch"] = 1500
-    results = AlignerJob.train(AlignerConfig.make(plain))
-    epochs = results["log_history"][-1]["epoch"]
-    each = round(results["steps"] / epochs)
-    assert epochs == pytest.approx(1 if steps is None else -(-steps // each))
-    assert each < 30 <= results["steps"] or steps is None
-
-
-def test_a_length_that_is_given_stands():
-    assert AlignerConfig.make({}).training["least_steps"] == 3000
-    for given in ({"max_steps": 5}, {"num_train_epochs": 1}):
-        assert "least_steps" not in AlignerConfig.make({"training": given}).training
 
 
 # ---- held-out pairs ----

@@ -257,23 +257,6 @@ def jump_tables(model):
     return [direction.prediction.jumps for direction in (model.forward_direction, model.backward_direction)]
 
 
-@pytest.mark.slow
-def test_jumps_are_learned_in_the_end(corpus, tmp_path):
-    """Of the averaged model, on a sample; every round explains the text better, and the result is what is saved."""
-    config = settings(corpus, tmp_path / "run", max_steps=4, save_steps=2, eval_strategy="no")
-    config.average_last, config.jump_pairs = 2, 100
-    results = AlignerJob.train(config)
-    rising = results["jump_log_likelihood"]
-    assert len(rising) == 3
-    assert all(later > earlier for earlier, later in pairwise(rising))
-    saved, part = (MaskAlignModel.from_pretrained(tmp_path / "run" / name) for name in ("", "checkpoint-4"))
-    for table, initial in zip(jump_tables(saved), jump_tables(part), strict=True):
-        assert torch.equal(initial, initial_jumps(40))
-        assert not torch.equal(table, initial)
-        assert float(table.max()) == 1
-    assert torch.equal(saved.state_dict()["source_frequency"], part.state_dict()["source_frequency"])
-
-
 def test_learned_jumps_are_those_of_the_text(tokenizer):
     """A model that has learned nothing but which token is which: a text in the same order, and one in reverse."""
     size = len(tokenizer)

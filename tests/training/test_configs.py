@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from helpers import FAMILIES
-from peft import PeftConfig
-from transformers import BartConfig, MarianConfig, PreTrainedConfig, TrainerCallback
+from transformers import TrainerCallback
 from transformers.integrations import integration_utils
 from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 
@@ -100,44 +98,6 @@ def test_reference_explains_every_key_of_our_own_sections(job):
     added = {"mask_learning_rate", "adagrad_initial_accumulator", "agreement_warmup_steps"}
     ours = added & hints_of(JOBS[job].arguments_class).keys()
     assert keys | ours <= set(stated["training"])
-
-
-def test_translation_reference_explains_every_field_of_our_config():
-    """All fields that our config adds to Marian's and BART's."""
-    stock = {f.name for f in (*dataclasses.fields(MarianConfig), *dataclasses.fields(BartConfig))}
-    ours = {f.name for family in FAMILIES.values() for f in dataclasses.fields(family[2])}
-    assert ours - stock <= set(reference("translation")["model"])
-
-
-def test_aligner_reference_explains_every_field_of_its_config():
-    stock = {f.name for f in dataclasses.fields(PreTrainedConfig)}
-    # From the tokenizer and the data; `symmetrization` has no default of its own here, it is explained in a comment.
-    filled_in = {"vocab_size", "pad_token_id", "lowercase", "tokenize", "fold_words", "symmetrization"}
-    assert {f.name for f in dataclasses.fields(MaskAlignConfig)} - stock - filled_in <= set(
-        reference("aligner")["model"]
-    )
-
-
-def test_language_reference_explains_every_field_that_our_config_adds():
-    stock = {f.name for f in dataclasses.fields(MarianConfig)}
-    ours = {f.name for f in dataclasses.fields(DiscreteTransformerConfig)} - stock
-    assert ours <= set(reference("language")["model"])
-
-
-def test_summarization_reference_explains_every_field_of_its_config():
-    """Those of a luong model; the switches, which it shares with Marian and BART, are in the other reference."""
-    stock = {f.name for f in dataclasses.fields(PreTrainedConfig)}
-    filled_in = {"vocab_size", "use_cache", *(f"{name}_token_id" for name in ("bos", "eos", "pad", "decoder_start"))}
-    ours = {f.name for f in dataclasses.fields(LuongConfig)} - stock - filled_in
-    assert ours - set(reference("translation")["model"]) <= set(reference("summarization")["model"])
-
-
-def test_adapter_reference_explains_every_field_of_its_config():
-    method = hints_of(type(AdapterConfig.make({}).method_config()))
-    ours = {name for name in method if name not in hints_of(PeftConfig)}
-    filled_in = {"label_smoothing", "base_model_type", "base_d_model"}
-    assert set(reference("adapter")["adapter"]) == ours - filled_in | {"method", "null_mass", "lora"}
-    assert set(reference("adapter")["model"]) == set(hints_of(type(AdapterConfig.make({}).model)))
 
 
 @pytest.mark.parametrize("job", JOBS)

@@ -193,24 +193,6 @@ def test_results_have_no_paths_of_this_machine(corpus, tmp_path):
         script.main(["--config", str(path), *again, *NO_SCORES, "--resume", f"data.train.target={corpus / 'dev.de'}"])
 
 
-@pytest.mark.slow
-def test_a_finished_model_gets_the_token_that_extends_targets(corpus, tmp_path):
-    """Its embeddings, output layer and tokenizer are a token larger then; the next run finds it."""
-    script.main(["--config", str(settings(tmp_path)), "--data", str(corpus)])
-    vocabulary, start = len(AutoTokenizer.from_pretrained(tmp_path / "run")), tmp_path / "run"
-    for name in ("second", "third"):
-        again = [f"model={{init_from: {start}, uam: true}}", f"training.output_dir={tmp_path / name}"]
-        config = yaml.safe_load((tmp_path / "config.yaml").read_text(encoding="utf-8"))
-        del config["model"], config["tokenizer"]
-        (tmp_path / "again.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
-        results = script.main(["--config", str(tmp_path / "again.yaml"), "--data", str(corpus), *again])
-        assert any("uam_loss" in entry for entry in results["log_history"])
-        start = tmp_path / name
-        saved = AutoModelForSeq2SeqLM.from_pretrained(start)
-        assert saved.config.vocab_size == len(AutoTokenizer.from_pretrained(start)) == vocabulary + 1
-        assert saved.lm_head.weight.shape[0] == saved.uam.projection.weight.shape[0] == vocabulary + 1
-
-
 def test_script_learns(corpus, tmp_path):
     """A gated model learns the word-by-word language, measured by BLEU on dev."""
     overrides = ["training.max_steps=60", "training.eval_steps=60", "training.save_strategy=no", "model.dropout=0"]
