@@ -1,10 +1,8 @@
 """Pharaoh files and AER."""
 
-import math
 import random
 import warnings
 
-import numpy as np
 import pytest
 
 from hf_attncal import __version__
@@ -21,12 +19,9 @@ from hf_attncal.data.pharaoh import (
     parse_scored,
 )
 from hf_attncal.metrics.aer import (
-    AER,
     alignment_error_rate,
     find_index_mismatch,
     is_punctuation,
-    paired_counts,
-    paired_interval,
 )
 
 # ---- reading and writing ----
@@ -377,37 +372,6 @@ def test_punctuation():
 # ---- bootstrap ----
 
 
-def slow_bootstrap(gold: list[str], hypothesis: list[str], resamples: int, seed: int) -> list[float]:
-    """AER of whole corpora put together line by line. The draws are those that `Metric.resampled` states."""
-    generator = np.random.default_rng(seed)
-    rates = []
-    for _ in range(resamples):
-        draw = generator.integers(len(gold), size=len(gold)).tolist()
-        rates.append(slow_score([gold[n] for n in draw], [hypothesis[n] for n in draw])["aer"])
-    return rates
-
-
-def slow_percentile(values: list[float], share: float) -> float:
-    """Linear between the two values next to position share * (n - 1)."""
-    ordered = sorted(values)
-    position = share * (len(ordered) - 1)
-    below = math.floor(position)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (position - below) * (ordered[above] - ordered[below])
-
-
-@pytest.mark.parametrize(("pairs", "seed"), [(25, 5), (6, 0)])
-def test_the_interval_equals_that_of_a_slow_bootstrap(pairs, seed):
-    generator = random.Random(pairs)
-    gold = random_lines(generator, pairs, "-p", 5)
-    hypothesis = random_lines(generator, pairs, "-", 5)
-    score = alignment_error_rate(parse_alignments(gold), parse_hypotheses(hypothesis), bootstrap=150, seed=seed)
-    rates = slow_bootstrap(gold, hypothesis, 150, seed)
-    assert score.interval == pytest.approx((slow_percentile(rates, 0.025), slow_percentile(rates, 0.975)), abs=1e-12)
-    if pairs == 25:
-        assert score.interval[0] < score.aer < score.interval[1]
-
-
 def test_the_seed_decides_and_no_resamples_give_no_interval():
     generator = random.Random(9)
     gold = parse_alignments(random_lines(generator, 25, "-p", 5))
@@ -421,24 +385,3 @@ def test_the_seed_decides_and_no_resamples_give_no_interval():
     assert alignment_error_rate(parse_alignments(["0-0"]), [set()], bootstrap=3).interval is None
     with pytest.raises(ValueError, match=r"`bootstrap`.*0.*got -1"):
         alignment_error_rate(gold, hypotheses, bootstrap=-1)
-
-
-def test_the_paired_bootstrap_equals_a_slow_one():
-    generator = random.Random(3)
-    gold = random_lines(generator, 25, "-p", 5)
-    first, second = (random_lines(generator, 25, "-", 5) for _ in range(2))
-    rates = [slow_bootstrap(gold, hypothesis, 150, 0) for hypothesis in (first, second)]
-    expected = sum(b < a for a, b in zip(*rates, strict=True)) / 150
-    assert 0 < expected < 1
-    links = parse_hypotheses(first), parse_hypotheses(second)
-    counts = paired_counts(parse_alignments(gold), *links)
-    assert AER.paired_bootstrap(*counts, 150, 0) == expected
-    differences = [b - a for a, b in zip(*rates, strict=True)]
-    percentiles = slow_percentile(sorted(differences), 0.025), slow_percentile(sorted(differences), 0.975)
-    assert paired_interval(parse_alignments(gold), *links, bootstrap=150) == pytest.approx(percentiles, abs=1e-12)
-    # A tie is not better, and no sign of a difference.
-    assert AER.paired_bootstrap(counts[0], counts[0], 150, 0) == 0
-    assert AER.paired_p_value(counts[0], counts[0], 150, 0) == 1
-    one = [*links[0][:-1], parse_alignments(gold)[-1].sure]
-    assert one != links[0]
-    assert AER.paired_p_value(*paired_counts(parse_alignments(gold), links[0], one), 150, 0) == 1

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from report_helpers import made_up_judged, model_of
+from report_helpers import made_up_judged
 from seq2seq_helpers import PAIRS, SOURCES, TARGETS, bpe_tokenizer, text_model, with_masks
 
 from hf_attncal.data.pharaoh import GoldAlignment
@@ -172,28 +172,3 @@ def test_errors_by_method_has_the_nearest_first():
 
 
 # ---- caveats ----
-
-
-def test_a_probe_is_spoken_of_where_one_was_trained():
-    """Other calibrations that change nothing are not called probes."""
-    found = observe(model_of("marian", "probe"), bpe_tokenizer(), SOURCES, TARGETS)
-    assert found.calibrated
-    assert not found.is_changed
-    for pairs, is_told in ((None, False), (1234, True)):
-        caveats = " ".join(caveats_of(found, None, **CORPUS | {"probe_pairs": pairs}))
-        assert ("a probe trained on 1,234 sentence pairs for this report" in caveats) == is_told
-        assert ("do not change the attention of this model" in caveats) != is_told
-
-
-def test_caveats_are_about_what_was_done(found):
-    caveats = " ".join(caveats_of(found, made_up_judged({"a": 1.0}, pairs=7), **CORPUS))
-    assert "after the words of the reference" in caveats
-    assert "measured on 7 sentence pairs" in caveats
-    assert ("A contribution is" in caveats) == bool(found.calibrated)
-    assert "probe" not in caveats
-    assert "were left out" not in caveats
-    assert f"This text has only {len(SOURCES)} sentence pairs, so intervals are too narrow" in caveats
-    without = " ".join(caveats_of(found, None, **CORPUS | {"targets": "output", "pairs": 9}))
-    assert "after the words of its own translation" in without
-    assert f"{9 - len(SOURCES)} of 9 sentence pairs were left out" in without
-    assert "Faithfulness" not in without

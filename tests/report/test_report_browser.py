@@ -140,40 +140,6 @@ def test_a_word_shades_the_words_of_the_other_side(browser, address, pairs):
     assert browser.value("document.querySelector('#source .linked').textContent") == "old"
 
 
-def test_words_are_reached_by_arrow_keys(browser, address):
-    show(browser, address, "sentence=9&show=attention")
-    browser.value("document.querySelector('.word[tabindex=\"0\"]').focus()")
-    assert browser.chosen_word() == "target.0"
-    browser.press("ArrowRight")
-    assert browser.chosen_word() == "target.1"
-    browser.press("End")
-    assert browser.chosen_word() == "target.2"
-    strongest = max(shaded(browser, "source"), key=lambda word: word[1])[0]
-    browser.press("ArrowUp")
-    assert browser.chosen_word().startswith("source.")
-    assert browser.value("document.activeElement.textContent") == strongest
-    browser.press("Home")
-    browser.press("ArrowLeft")  # Arabic: the second word is to the left of the first
-    assert browser.chosen_word() == "source.1"
-    assert browser.value("getComputedStyle(document.activeElement).boxShadow") != "none"
-    assert "left out, says the check" in browser.value("document.getElementById('readout').textContent")
-    assert number(browser) == "Sentence 9 · no good"
-    browser.press("Escape")
-    assert browser.value("document.querySelectorAll('.word.shaded').length") == 0
-    assert browser.value("document.querySelectorAll('.word[tabindex=\"0\"]').length") == 1
-    browser.press("j")
-    browser.wait("document.getElementById('number').textContent === 'Sentence 10'")
-    assert browser.chosen_word() == "source.0"  # who goes on stays in the words
-    browser.press("k")
-    assert number(browser) == "Sentence 9 · no good"
-    browser.press("?")
-    assert browser.value("document.getElementById('help').open")
-    browser.press("j")
-    assert number(browser) == "Sentence 9 · no good"
-    browser.press("Escape")
-    assert not browser.value("document.getElementById('help').open")
-
-
 def test_a_pinned_link_brings_the_view_back(browser, address):
     show(browser, address, "sentence=9&show=attention&layer=1")
     browser.value("document.querySelector('#target .word:nth-child(3)').click()")
