@@ -242,6 +242,18 @@ def test_an_output_file_is_whole_or_not_there(run, checkpoint, tmp_path):
     assert not (tmp_path / "links.partial").exists()
 
 
+def test_special_files_are_not_replaced(run, checkpoint, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert run(checkpoint.folder, "--output", pipe, "--threshold", "0", text="a ||| ein\n")[0] == 0
+        assert os.read(reader, 100) == b"0-0\n"
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
+
+
 # ---- input that cannot be aligned ----
 
 
