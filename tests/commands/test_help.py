@@ -83,6 +83,14 @@ def test_help_is_printed_without_an_error(name, capsys):
 
 
 @every_command
+def test_python_shows_plain_types(name):
+    function = COMMANDS[name]
+    shown = inspect.signature(getattr(hf_attncal, function.__name__))
+    assert list(shown.parameters) == list(inspect.signature(function).parameters)
+    assert not re.search(r"Annotated|Kind|typing\.|pathlib|ForwardRef|[ >]'\w+\[", str(shown))
+
+
+@every_command
 def test_the_first_screen_has_at_most_a_dozen_options(name):
     function = COMMANDS[name]
     grouped = {option for names in getattr(inspect.getmodule(function), "GROUPS", {}).values() for option in names}

@@ -2,17 +2,19 @@
 
 import re
 import shlex
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 import hf_attncal
-from hf_attncal.alignment import Gold, WordAligner, calibrate_links, project_labels
+from hf_attncal.alignment import Gold, WordAligner, calibrate_links, count_links, project_labels
 from hf_attncal.alignment.aligner_job import AlignerConfig, AlignerJob
 from hf_attncal.alignment.probabilities import PROBABILITIES_FILE
 from hf_attncal.commands import main
 from hf_attncal.data.pharaoh import format_links
 from hf_attncal.data.synthetic.english_german import generate_split, write_pairs
+from hf_attncal.io.streams import json_line
 
 FILES = {
     "source": "the old house .\n\nthe new cat\n",
@@ -138,6 +140,27 @@ def test_links_must_be_given(capsys):
     with pytest.raises(SystemExit) as raised:
         main(["align", "lexicon", *TEXT[:4]])
     assert (raised.value.code, "--links must be given" in capsys.readouterr().err) == (2, True)
+
+
+@pytest.mark.parametrize("as_stream", [False, True])
+def test_project_and_lexicon_from_python_with_an_aligner(as_stream, attncal, trained, here):
+    aligner = WordAligner.from_pretrained(trained / "aligner", device="cpu")
+    text = [(trained / name).read_text().splitlines() for name in ("dev.en", "dev.de")]
+    files = ["--source", str(trained / "dev.en"), "--target", str(trained / "dev.de")]
+    assert attncal("align", "run", str(trained / "aligner"), *files, "--scores", "--output", "found")[0] == 0
+    files += ["--links", "found"]
+    pairs = list(zip(*text, strict=True))
+    found = project_labels(iter(pairs) if as_stream else pairs, aligner, tags=text[0])
+    tags = ["--tags", str(trained / "dev.en")]
+    assert [line.text for line in found] == attncal("align", "project", *files, *tags)[1].splitlines()
+    entries = count_links(iter(pairs) if as_stream else pairs, aligner, lowercase=True, least_count=2, top=3)
+    more = ["--lowercase", "--least-count", "2", "--top", "3", "--format", "json"]
+    written = attncal("align", "lexicon", *files, *more)[1].splitlines()
+    assert len(written) > 10
+    assert [json.loads(json_line(asdict(entry))) for entry in entries] == list(map(json.loads, written))
+    alignments = aligner.align(pairs)
+    assert list(count_links(pairs, alignments)) == list(count_links(pairs, aligner))
+    assert list(count_links(pairs, [one.links for one in alignments])) == list(count_links(pairs, aligner))
 
 
 # ---- the same from Python ----
@@ -315,3 +338,6 @@ def test_gold_that_does_not_fit_is_named(attncal, trained, here):
         (here / "gold").write_text(gold)
         status, out, err = attncal("align", "calibrate", str(trained / "aligner"), *text, "--gold", "gold")
         assert (status, out, "gold" in err, told in err) == (1, "", True, True)
+    options = ["--gold", str(trained / "dev.links"), "--longest-line", "2"]
+    _, _, err = attncal("align", "calibrate", str(trained / "aligner"), *text, *options)
+    assert f"line 1 of {trained / 'dev.en'} has more than 2 bytes" in err
