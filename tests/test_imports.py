@@ -299,7 +299,8 @@ NOT_FOR_MODELS = {"matplotlib", "datasets", "evaluate", "sacrebleu", "peft", "ri
     ("statement", "heavy"),
     [
         ("import hf_attncal", {*NOT_FOR_MODELS, "torch", "transformers", "numpy"}),
-        ("import hf_attncal, transformers", NOT_FOR_MODELS),  # registers, and so imports, every model
+        # This registers, and so imports, every model.
+        pytest.param("import hf_attncal, transformers", NOT_FOR_MODELS, marks=pytest.mark.slow),
     ],
 )
 def test_importing_the_package_loads_nothing_heavy_that_models_do_not_need(statement, heavy):

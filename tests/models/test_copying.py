@@ -448,7 +448,7 @@ def test_the_copy_source_is_computed_once(family: str):
     assert_identical(found, model.generate(**inputs, **options))
 
 
-@pytest.mark.half("family")
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_one_graph(family: str):
     """Nothing in a pass asks for the value of a tensor."""
