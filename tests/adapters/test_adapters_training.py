@@ -22,7 +22,7 @@ from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
 
 from hf_attncal import AttnCalTrainer, AttnCalTrainingArguments
 from hf_attncal.adapters import AttentionCalibrationConfig, adapter_layers, export_calibrated
-from hf_attncal.models import calibration, objective
+from hf_attncal.models import objective
 from hf_attncal.training.calibrated import AnnealingCallback, mask_network_parameters
 
 
@@ -120,16 +120,6 @@ def test_given_decoder_inputs_are_used(bases, batch):
     given, other = joint(model, {**batch, "decoder_input_ids": shifted.masked_fill(shifted == -100, pad)})
     assert_identical(outputs.loss, given.loss)
     assert all(torch.equal(own[name], other[name]) for name in own)
-
-
-def test_evaluation_has_no_second_pass(bases, batch):
-    model = adapted(bases["marian"], calibration="gated", label_smoothing=0.1)
-    with torch.no_grad():
-        outputs = model(**batch)
-    assert outputs.mask_loss is None
-    model.train()
-    trained = model(**batch)
-    assert_close(outputs.loss, trained.loss.detach(), 1e-12)
 
 
 def test_a_lora_learns_from_the_main_loss_only(bases, batch, monkeypatch):
@@ -340,18 +330,6 @@ def test_a_model_with_an_injected_adapter_trains(bases, tmp_path):
     assert (tmp_path / "checkpoint-4" / "adapter_model.safetensors").exists()
 
 
-def test_checkpointing_trains_the_same(bases, batch):
-    grads = []
-    for checkpointing in (False, True):
-        model = adapted(bases["marian"], calibration="gated", leaky=True)
-        if checkpointing:
-            enable_checkpointing(model.get_base_model(), {"use_reentrant": False})
-        grads.append(joint(model, batch)[1])
-    assert grads[0].keys() == grads[1].keys()
-    for name in grads[0]:
-        assert_close(grads[1][name], grads[0][name], 1e-12, name)
-
-
 @pytest.mark.parametrize("settings", [SETTINGS["gated, leaky"], SETTINGS["gated, rank 2"]], ids=str)
 def test_autocast_trains_every_parameter(tmp_path, settings, batch):
     """A low-precision copy that autocast keeps of a weight, made without gradient, would cut the second pass off."""
@@ -391,15 +369,3 @@ def test_our_trainer_lets_an_adapter_smooth_labels(bases, tmp_path):
     assert all(torch.equal(tensor, states[0][0][name]) for name, tensor in states[1][0].items())
     model.save_pretrained(tmp_path / "saved")
     assert PeftConfig.from_pretrained(tmp_path / "saved").label_smoothing == 0.2
-
-
-def test_uncounted_annealing_is_logged(bases, batch, monkeypatch):
-    said = []
-    monkeypatch.setattr(calibration.logger, "warning_once", said.append)
-    model = adapted(bases["marian"], calibration="annealed").train()
-    model(**batch)
-    assert len(said) == 1
-    assert "nothing counts them" in said[0]
-    model.set_annealing_step(0)
-    model(**batch)
-    assert len(said) == 1

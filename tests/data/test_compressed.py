@@ -48,26 +48,6 @@ def test_other_programs_read_it_and_joined_files_read_like_one(tmp_path, suffix,
         assert file.read() == text + b"second\n" + text
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
-@pytest.mark.parametrize("cut", [3, -1])
-def test_a_cut_or_damaged_file_is_an_error(tmp_path, suffix, cut):
-    path = tmp_path / f"a{suffix}"
-    path.write_bytes(PACK[suffix](TEXT)[:cut])
-    with pytest.raises(DamagedFile), open_to_read(path) as file:
-        file.read()
-    with pytest.raises(ValueError, match=rf"a\{suffix}.*damaged"):
-        read_lines(path)
-    damaged = bytearray(PACK[suffix](TEXT))
-    damaged[len(damaged) // 2] ^= 0xFF
-    path.write_bytes(damaged)
-    with open_to_read(path) as file:
-        try:
-            assert file.read() != TEXT  # zstandard.compress writes no checksum
-        except DamagedFile:
-            return
-    assert suffix == ".zst"
-
-
 def test_a_damaged_file_of_ours_is_always_an_error(tmp_path):
     """Ours have checksums."""
     path = tmp_path / "a.zst"

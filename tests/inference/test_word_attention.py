@@ -74,17 +74,6 @@ def model(tokenizer):
     return model_of(tokenizer, calibration="gated", leaky=True).eval()
 
 
-def test_details_of_a_batch_equal_those_of_single_pairs(model, tokenizer):
-    together = word_details(model, tokenizer, SOURCES, TARGETS, batch_size=5)
-    assert len(together) == len(PAIRS)
-    for pair, source, target, details in zip(PAIRS, SOURCES, TARGETS, together, strict=True):
-        shape = (model.config.decoder_layers, len(pair.target), len(pair.source))
-        assert {weights.shape for weights in details[:4]} == {shape}
-        (alone,) = word_details(model, tokenizer, [source], [target])
-        for one, other in zip(alone, details, strict=True):
-            torch.testing.assert_close(one, other)
-
-
 def test_details_are_the_models_own_numbers(tokenizer):
     """For words of one subword, the cells equal the attention matrix without the end of sentence."""
     model = model_of(tokenizer, calibration="gated")

@@ -1,7 +1,5 @@
 """Copying in each model that has it, against slow loops in float64, with gradients; and in all of `generate()`."""
 
-import copy
-
 import pytest
 import torch
 from helpers import (
@@ -509,16 +507,3 @@ def test_recurrent_models_need_attention_and_have_one_head():
         build("luong", attention_window=None, input_feeding=False)
     with pytest.raises(StrictDataclassError, match=r"`copy_head`.*0.*0.*got 1"):
         build("luong", copy_head=1)
-
-
-@pytest.mark.parametrize("family", FAMILY_NAMES)
-def test_beside_the_alignment_module(family: str):
-    """Both switches: each loss is what it is alone."""
-    model, batch = build(family, uam=True, null_token_id=9).train(), batch_of(PAIRS)
-    outputs = model(**batch)
-    alone = copy.deepcopy(model)
-    alone.uam = None
-    assert_close(outputs.nmt_loss, alone(**batch).loss.detach())
-    assert_close(outputs.loss.detach(), outputs.nmt_loss + outputs.uam_loss)
-    tokens = model.eval().generate(**sources_of(batch), max_new_tokens=4)
-    assert not (tokens == 9).any()

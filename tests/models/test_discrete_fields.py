@@ -10,7 +10,7 @@ import itertools
 
 import pytest
 import torch
-from discrete_helpers import KINDS, PAD, SOURCES, TEXTS, batch_for, padded, tiny_discrete
+from discrete_helpers import KINDS, TEXTS, batch_for, padded, tiny_discrete
 from helpers import TINY, assert_identical
 from reference_discrete import union_of_choices
 
@@ -93,32 +93,6 @@ def test_fields_follow_the_one_hot_weights(kind, streams, heads):
         if kind == "seq2seq":
             assert sets_of(outputs.source_receptive_fields[b]) == source
             assert all(source)
-
-
-@pytest.mark.parametrize(("kind", "streams"), KINDS)
-def test_padding_changes_no_field_and_is_in_none(kind, streams):
-    """Compared: each sentence by itself, in a batch, and in a batch with more padding."""
-    model = tiny_discrete(kind, streams=streams).eval()
-    for extra in (0, 3):
-        rows = TEXTS if kind == "causal" else SOURCES
-        ids = padded([*rows, [5] * (max(map(len, rows)) + extra)])[:2]
-        batch = {"input_ids": ids, "attention_mask": ids.ne(PAD).long()}
-        if kind == "seq2seq":
-            batch["decoder_input_ids"] = padded(TEXTS)
-        outputs = model(**batch, output_receptive_fields=True)
-        for b, row in enumerate(rows):
-            single = {"input_ids": torch.tensor([row])}
-            if kind == "seq2seq":
-                single["decoder_input_ids"] = torch.tensor([TEXTS[b]])
-            alone = model(**single, output_receptive_fields=True)
-            steps = len(TEXTS[b])
-            found = outputs.target_receptive_fields[b, :steps]
-            assert torch.equal(found[:, :steps], alone.target_receptive_fields[0])
-            assert not found[:, steps:].any()
-            if kind == "seq2seq":
-                found = outputs.source_receptive_fields[b, :steps]
-                assert torch.equal(found[:, : len(row)], alone.source_receptive_fields[0])
-                assert not found[:, len(row) :].any()
 
 
 def test_fields_of_given_encoder_outputs():

@@ -12,7 +12,6 @@ import pytest
 import torch
 from helpers import FAMILIES, TINY
 from transformers import PreTrainedModel
-from transformers.cache_utils import StaticCache
 from transformers.modeling_outputs import BaseModelOutput
 
 from hf_attncal.models.calibration import MaskNetwork
@@ -202,15 +201,6 @@ def test_beam_scores_are_those_of_the_sequences(model: PreTrainedModel):
     best = generate(model, num_beams=4).sequences
     for row, first in zip(best, output.sequences[::3], strict=True):
         assert row[row != PAD].tolist() == first[first != PAD].tolist()
-
-
-@pytest.mark.half("model", "num_beams")
-@pytest.mark.parametrize("num_beams", [1, 3])
-def test_static_cache(model: PreTrainedModel, num_beams: int):
-    expected = generate(model, num_beams=num_beams)
-    output = generate(model, num_beams=num_beams, cache_implementation="static")
-    assert isinstance(output.past_key_values.cross_attention_cache, StaticCache)
-    assert output.sequences.tolist() == expected.sequences.tolist()
 
 
 @pytest.mark.half("model", "assistant")

@@ -203,32 +203,6 @@ def test_a_vocabulary_whose_pairs_no_float_can_hold():
     assert found.flatten().tolist() == [7, 5, 0]
 
 
-def test_a_single_pair_equals_the_pair_in_a_padded_batch():
-    model = tiny_model()
-    batch = model(**batch_of(PAIRS, extra=3))
-    for n, (source, target) in enumerate(PAIRS):
-        alone = model(input_ids=torch.tensor([source]), target_input_ids=torch.tensor([target]))
-        for name, size in zip(
-            FIELDS,
-            ((len(target), len(source)), (len(source), len(target)), (len(target),), (len(source),), (2,)),
-            strict=True,
-        ):
-            part = batch[name][n][tuple(slice(k) for k in size)]
-            assert_close(part, alone[name][0], 1e-12, name)
-            assert torch.count_nonzero(batch[name][n]) == torch.count_nonzero(part)
-
-
-def test_rows_sum_to_one_also_where_nothing_is_known():
-    model = tiny_model()
-    unknown = next(
-        (x, y) for x in range(9) for y in range(9) if (x, y) not in counts_of(model)
-    )  # a pair without a count
-    output = model(input_ids=torch.tensor([[unknown[0]] * 3]), target_input_ids=torch.tensor([[unknown[1]] * 2]))
-    sums = output.forward_attention.sum(dim=2) + output.forward_null
-    assert_close(sums, torch.ones_like(sums))
-    assert (output.forward_attention > 0).all()
-
-
 @pytest.mark.parametrize(
     ("name", "value", "shape"),
     [

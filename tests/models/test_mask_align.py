@@ -23,7 +23,6 @@ from transformers import AutoConfig, AutoModel
 
 from hf_attncal import MaskAlignConfig, MaskAlignModel
 from hf_attncal.models.functional_jumps import initial_jumps
-from hf_attncal.models.mask_align_layers import eager_attention_forward
 from hf_attncal.models.mask_align_prediction import (
     sampled_types,
 )
@@ -163,38 +162,6 @@ def test_inference_equals_reference(name):
         assert_close(outputs.backward_attention[n, : len(source), : len(target)], backward[:, 1:], 1e-10)
         assert_close(outputs.forward_null[n, : len(target)], forward[:, 0], 1e-10)
         assert_close(outputs.backward_null[n, : len(source)], backward[:, 0], 1e-10)
-
-
-@pytest.mark.parametrize("name", SWITCHES)
-def test_a_single_pair_equals_the_pair_in_a_padded_batch(name):
-    """Losses of a batch are the means of its pairs, weighted by tokens or cells; weights do not change."""
-    model = tiny_model(**SWITCHES[name])
-    links = links_of(PAIRS)
-    batch = batch_of(PAIRS, extra=3)
-    width = batch["target_input_ids"].shape[1], batch["input_ids"].shape[1]
-    with torch.no_grad():
-        together = model(**batch, links=padded(links, *width), return_loss=True)
-        alone = [
-            model(**batch_of([pair]), links=link.unsqueeze(0), return_loss=True)
-            for pair, link in zip(PAIRS, links, strict=True)
-        ]
-    for n, (source, target) in enumerate(PAIRS):
-        expected = padded([alone[n].forward_attention[0]], *width)[0]
-        assert_close(together.forward_attention[n], expected, 1e-10)
-        assert_close(together.backward_null[n, : len(source)], alone[n].backward_null[0], 1e-10)
-        assert not together.backward_null[n, len(source) :].any()
-        assert not together.forward_null[n, len(target) :].any()
-    cells = [len(source) * len(target) for source, target in PAIRS]
-    expected = sum(c * output.agreement_loss for c, output in zip(cells, alone, strict=True)) / sum(cells)
-    assert_close(together.agreement_loss, expected, 1e-10)
-    # Pairs of equal lengths weigh the same in every mean, and so in the sums of the two directions.
-    same = [PAIRS[0], ([8, 2, 5, 5], [1, 9, 2])]
-    with torch.no_grad():
-        both = model(**batch_of(same, extra=3), return_loss=True)
-        single = [model(**batch_of([pair]), return_loss=True) for pair in same]
-    for loss in ("loss", "prediction_loss", "entropy_loss", "agreement_loss", "prediction_accuracy"):
-        mean = (single[0][loss] + single[1][loss]) / 2
-        assert float(both[loss]) == pytest.approx(float(mean), abs=1e-6 if "accuracy" in loss else 1e-10), loss
 
 
 # ---- what is hidden ----
@@ -553,31 +520,4 @@ def test_bfloat16_autocast_is_close_and_keeps_weights_and_losses_wide(prediction
     assert_close(aligned.forward_attention, model.alignments(**batch_of(PAIRS)).forward_attention, 0.1)
 
 
-@pytest.mark.processor
-@pytest.mark.parametrize("prediction", ["attention", "mixture"])
-def test_a_model_in_half_precision_aligns(prediction):
-    exact = tiny_model(torch.float32, prediction=prediction)
-    for dtype in (torch.bfloat16, torch.float16):
-        outputs = tiny_model(dtype, prediction=prediction).alignments(**batch_of(PAIRS))
-        assert outputs.forward_attention.dtype == torch.float32
-        assert_close(outputs.forward_attention, exact.alignments(**batch_of(PAIRS)).forward_attention, 0.15)
-
-
 # ---- padding ----
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_attention_in_a_narrow_type_rounds_once(dtype):
-    """The softmax sums more precisely than its type: over many tokens, whose weights a narrow sum would lose."""
-    query, key = torch.randn(1, 1, 2, 4, dtype=dtype), torch.randn(1, 1, 3000, 4, dtype=dtype)
-    mask = torch.zeros(1, 1, 1, 3000, dtype=dtype)
-    mask[..., ::2] = -3e4
-    _, weights = eager_attention_forward(None, query, key, key, mask, scaling=0.5)
-    scores = torch.matmul(query, key.transpose(2, 3)) * 0.5 + mask
-    precise = torch.softmax(scores.double(), dim=-1)
-    assert weights.dtype == dtype
-    assert not weights[..., ::2].any()
-    # Twice what rounding the scores and the weights once changes.
-    assert largest_difference(weights.double() / precise.clamp(min=1e-12), (precise > 0).double()) < 4 * torch.finfo(
-        dtype
-    ).eps * max(1.0, float(scores[..., 1::2].abs().max()))

@@ -46,18 +46,6 @@ def test_positions_are_those_of_marian():
     assert table[1, 3].item() == pytest.approx(1e-4, rel=1e-3)  # the slowest sine
 
 
-def test_attentions_are_of_the_encoder_and_to_the_source():
-    model = tiny_ssru(attn_implementation="eager").eval()
-    outputs = model(**BATCH, decoder_input_ids=TEXT, output_attentions=True, output_hidden_states=True)
-    assert outputs.decoder_attentions is None
-    layers, heads = model.config.decoder_layers, model.config.decoder_attention_heads
-    assert [weights.shape for weights in outputs.cross_attentions] == [(2, heads, 5, 5)] * layers
-    assert len(outputs.encoder_attentions) == model.config.encoder_layers
-    assert len(outputs.decoder_hidden_states) == layers + 1
-    assert_close(outputs.cross_attentions[-1].sum(-1), torch.ones(2, heads, 5).double())
-    assert outputs.cross_attentions[-1][1, ..., 3:].abs().max() == 0  # padding
-
-
 def test_padding_before_a_text_does_not_change_states():
     """Positions count what is before, as in stock Marian: so the same text is compared behind other padding."""
     model = tiny_ssru().eval()

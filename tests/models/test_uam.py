@@ -224,18 +224,6 @@ def test_the_null_token_is_never_generated(family: str, options: dict):
     assert (model.generate(**inputs, max_new_tokens=4, **options)[:, 1:] == NULL).all()
 
 
-@pytest.mark.parametrize("family", FAMILY_NAMES)
-def test_generation_does_not_compute_it(family: str):
-    model = build(family).eval()
-    inputs = {name: padded_pairs(PAIRS)[name] for name in ("input_ids", "attention_mask")}
-    calls = []
-    model.uam.register_forward_hook(lambda *_: calls.append(1))
-    model.generate(**inputs, max_new_tokens=3, num_beams=2)
-    assert not calls
-    model(**padded_pairs(PAIRS))
-    assert calls == [1]
-
-
 # ---- what is refused ----
 
 

@@ -203,21 +203,6 @@ def test_script_learns(corpus, tmp_path):
     assert results["test"]["bleu"] > 60
 
 
-def test_held_out_lower_cased_text(corpus, tmp_path):
-    """Without dev text the end of train is; lower-casing reaches every text."""
-    for side in ("en", "de"):
-        for name in ("train", "test"):
-            file = corpus / f"{name}.{side}"
-            file.write_text(file.read_text(encoding="utf-8").upper(), encoding="utf-8")
-    overrides = ["data.dev=null", "data.held_out_pairs=5", "data.lowercase=true", "training.max_steps=1"]
-    results = script.main(["--config", str(settings(tmp_path)), "--data", str(corpus), *overrides])
-    assert {name: report["kept"] for name, report in results["sentence_pairs"].items()} == {"train": 49, "dev": 5}
-    assert 0 <= results["dev"]["bleu"] <= 100
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "run")
-    assert "dog" in tokenizer.convert_ids_to_tokens(tokenizer("dog")["input_ids"])[0]
-    assert tokenizer.unk_token_id in tokenizer("DOG")["input_ids"]
-
-
 def test_first_pairs_of_the_text(corpus, tmp_path):
     """Of the training text only the first pairs are there, for the vocabulary, too; of dev and test all."""
     arguments = ["--config", str(settings(tmp_path)), "--data", str(corpus), "training.max_steps=1"]
