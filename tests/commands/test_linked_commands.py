@@ -2,7 +2,6 @@
 
 import re
 import shlex
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from hf_attncal.alignment.probabilities import PROBABILITIES_FILE
 from hf_attncal.commands import main
 from hf_attncal.data.pharaoh import format_links
 from hf_attncal.data.synthetic.english_german import generate_split, write_pairs
-from hf_attncal.io.streams import json_line
 
 FILES = {
     "source": "the old house .\n\nthe new cat\n",
@@ -140,27 +138,6 @@ def test_links_must_be_given(capsys):
     with pytest.raises(SystemExit) as raised:
         main(["align", "lexicon", *TEXT[:4]])
     assert (raised.value.code, "--links must be given" in capsys.readouterr().err) == (2, True)
-
-
-@pytest.mark.parametrize("as_stream", [False, True])
-def test_project_and_lexicon_from_python_with_an_aligner(as_stream, attncal, trained, here):
-    aligner = WordAligner.from_pretrained(trained / "aligner", device="cpu")
-    text = [(trained / name).read_text().splitlines() for name in ("dev.en", "dev.de")]
-    files = ["--source", str(trained / "dev.en"), "--target", str(trained / "dev.de")]
-    assert attncal("align", "run", str(trained / "aligner"), *files, "--scores", "--output", "found")[0] == 0
-    files += ["--links", "found"]
-    pairs = list(zip(*text, strict=True))
-    found = project_labels(iter(pairs) if as_stream else pairs, aligner, tags=text[0])
-    tags = ["--tags", str(trained / "dev.en")]
-    assert [line.text for line in found] == attncal("align", "project", *files, *tags)[1].splitlines()
-    entries = count_links(iter(pairs) if as_stream else pairs, aligner, lowercase=True, least_count=2, top=3)
-    more = ["--lowercase", "--least-count", "2", "--top", "3", "--format", "json"]
-    written = attncal("align", "lexicon", *files, *more)[1].splitlines()
-    assert len(written) > 10
-    assert [json.loads(json_line(asdict(entry))) for entry in entries] == list(map(json.loads, written))
-    alignments = aligner.align(pairs)
-    assert list(count_links(pairs, alignments)) == list(count_links(pairs, aligner))
-    assert list(count_links(pairs, [one.links for one in alignments])) == list(count_links(pairs, aligner))
 
 
 # ---- the same from Python ----
