@@ -255,6 +255,27 @@ def test_an_error_while_ctrl_c_is_handled_is_reported(capsys):
     assert "No space left" in capsys.readouterr().err
 
 
+def test_ctrl_c_in_a_destructor_stops_the_command():
+    """Python prints such an interrupt and goes on."""
+    program = """
+import sys
+import hf_attncal.commands
+class Dropped:
+    def __del__(self):
+        raise KeyboardInterrupt
+def run():
+    Dropped()
+    for _ in range(10**9):
+        pass
+    return 0
+hf_attncal.commands.main = run
+from hf_attncal.__main__ import main
+sys.exit(main())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (130, "attncal: interrupted\n")
+
+
 def test_a_command_that_the_shell_lets_ignore_interrupts_does(here):
     """`attncal ... &` in a script: Ctrl-C is for what runs in front."""
     ignore = lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)  # noqa: E731

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,13 +17,13 @@ import yaml
 from accelerate.commands.config.config_args import ClusterConfig
 from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import DistributedType
-from runs import ALIGNER_SIZES, ROOT, SENTENCES, german, largest_difference, translation_settings
+from runs import ALIGNER_SIZES, ROOT, SENTENCES, german, largest_difference, tiny_aligner, translation_settings
 from safetensors.torch import load_file
 
 sys.path.insert(0, str(ROOT / "training"))
 import train as script
 
-from hf_attncal.training.checkpoints import in_one_piece
+from hf_attncal.training.checkpoints import WholeCheckpointsTrainer, in_one_piece
 
 FILES = sorted((ROOT / "configs" / "accelerate").glob("*.yaml"))
 # Without dropout, which draws other numbers in each process, and without Adam, which makes steps of rounding errors.
@@ -136,6 +137,14 @@ def test_every_family_is_trained_as_by_one_process(config, one_process, tmp_path
         assert_equal_runs(one_process / name / "run", tmp_path / name / "run")
         sharded = json.loads((tmp_path / f"{name}.json").read_text(encoding="utf-8"))
         assert sharded == (config == "fsdp2")
+
+
+@pytest.mark.parametrize(("version", "model"), [(1, tiny_aligner()), (2, torch.nn.Linear(1, 1))], ids=["1", "adapter"])
+def test_fsdp1_and_adapters_are_refused_with_the_file_to_use(version, model):
+    state = SimpleNamespace(fsdp_plugin=SimpleNamespace(fsdp_version=version))
+    trainer = SimpleNamespace(is_fsdp_enabled=True, model=model, accelerator=SimpleNamespace(state=state))
+    with pytest.raises(ValueError, match=rf"`fsdp_version`.*got {version}.*fsdp2.yaml.*ddp.yaml"):
+        WholeCheckpointsTrainer._prepare_for_training(trainer)
 
 
 def take_processes_for_gpus() -> None:
