@@ -346,11 +346,9 @@ class Checker:
             "changed": causes["changed"],
         }
         likeness = 1 - (1 - causes["likeness"]) * own_share
-        deviation = alarms.deviation(source.text, target.text)
         if alarms.tails:  # a document
             alarm = MARKED_ABOVE
-            is_of_another = (source.text, target.text) in alarms.of_others
-            of_causes = alarms.of_causes(causes, len(source.words), deviation, is_of_another)
+            of_causes = alarms.of_causes(causes, len(source.words), (source.text, target.text))
             of_causes["addition"] = of_causes.pop("added")
             likeness = max(*of_causes.values(), 1 - own_share)
             probabilities |= of_causes | {"repeats": 0.0, "changed": 0.0, "wrong": likeness}

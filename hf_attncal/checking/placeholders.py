@@ -18,20 +18,22 @@ ADDRESS = re.compile(
 
 _SIGN = re.compile(
     r"(?P<literal>%%)"
-    r"|(?P<sure>\{\{[^{}]*\}\}|\{%[^{}]*%\}|(?<!\\x)[$#%]?\{ ?(?:[\w.$-]*(?:![rsa])?(?::[^{}\s]*)?"
+    r"|(?P<sure>\{\{[^{}\n]*\}\}|\{%[^{}]*%\}|(?<!\\x)[$#%]?\{ ?(?:[\w.$-]*(?:![rsa])?(?::[^{}\s]*)?"
     r"|[\w-]+, ?(?:number|date|time|spellout|ordinal|duration)[^{}]*) ?\}"
     r"|%\(\w+\)[-+0#]*\d*(?:\.\d+)?[a-zA-Z]|%<\w+>[.\d]*[a-z]|%[A-Za-z_]\w{2,}%(?!\w)|\$\(\w+\))"
-    r"|(?<!\d)%(?:(?P<position>\d+)\$)?[-+0#']*(?P<width>\*|\d*)(?:\.(?:\d+|\*))?"
-    r"(?P<type>(?:hh?|ll?|[Lzjt])?(?:[dsux]|[ioXeEfFgGcp@](?![^\W\d_])))"
-    r"|(?P<maybe>(?<![\w%])(?:%\d{1,2}%|%L?\d{1,2}(?![\w$%]|[.,]\d)|%n\b|(?<![:/.\\\[]):[a-z_]\w+\b(?!:[\w`])|\$[A-Za-z_]\w*))"
-    r"|<(?P<tag>/?[A-Za-z][\w:-]*|/?\d+)(?P<attributes>\s[^<>]{0,300})?/?>"
+    r"|(?<!\d)%(?:(?P<position>\d+)\$)?[-+0#']*(?P<width>\*(?:\d+\$)?|\d*)(?P<precision>\.(?:\*(?:\d+\$)?|\d+))?"
+    r"(?P<type>(?:hh?|ll?|[Lzjt]|I64|I32)?(?:[dsux]|[ioXeEfFgGcp@](?![^\W\d_])))"
+    r"|(?P<maybe>(?<![\w%])(?:%\d{1,2}%|%L?\d{1,2}(?![\w$%]|[.,]\d)|%n\b|(?<![:/.\\\[]):[a-z_]\w+\b(?!:|\.\w)|\$[A-Za-z_]\w*))"
+    r"|<(?P<tag>/?[A-Za-z][\w:-]*|/?\d+)(?P<attributes>\s[^<>=]{0,50}=[^<>]{0,300}|\s*)/?>"
 )
 _STARTS = re.compile(r"[%{<$@]|:[\w/]|www")
-_TIME_FORMAT = re.compile(r"%[-_0^]?[YmHMBbyAjI](?![^\W\d_])")  # strftime, which each language orders as it likes
+# strftime, whose fields each language chooses.
+_TIME_FORMAT = re.compile(r"(?<!%)(?:%%)*%[-_0^]?[YmHMBbyAjI](?![^\W\d_]|\d\d)")
 _ALONE = re.compile(r"br|hr|img|p|li|wbr|x|bx|ex|ph")  # tags without an end tag
-# Attributes that are translated; an address has a rule of its own.
+_EMPHASIS = frozenset(["b", "big", "code", "em", "i", "small", "strong", "tt", "u"])  # of other words in each language
+# Attributes that are translated, or change only the look; an address has a rule of its own.
 _LOCAL_ATTRIBUTE = re.compile(
-    r"\s(?:title|alt|lang|aria-label|placeholder|href|target|rel)\s*=\s*(?:\"[^\"]*\"|'[^']*')"
+    r"\s(?:title|alt|lang|aria-label|placeholder|href|target|rel|class|style|size|weight|colou?r|face)\s*=\s*(?:\"[^\"]*\"|'[^']*')"
 )
 _IN_ATTRIBUTE = re.compile(r"%(?:\(\w+\))?\w|\{[^{}]*\}")
 _MESSAGE = re.compile(r"\{\s*([\w.-]+)\s*,\s*(plural|selectordinal|select)\s*,(?:\s*offset:\s*\d+)?")
@@ -51,7 +53,7 @@ class Sign(NamedTuple):
     Args:
         form: Form that is compared; for printf with its position.
         start, stop: First character and the one after the last.
-        sure: False for a form that may be ordinary text.
+        sure: False for a form that may be ordinary text, and for emphasis.
         counted: True if the target must not have more of them than the source.
     """
 
@@ -75,20 +77,19 @@ class _Message(NamedTuple):
 @lru_cache(maxsize=1 << 12)  # used by several rules
 def signs_of(text: str) -> tuple[Sign, ...]:
     """Return the placeholders and tags of a text without ICU messages."""
-    if not _STARTS.search(text) or _TIME_FORMAT.search(text):
-        return ()
-    return tuple(_signs(text))
+    return tuple(_signs(text)) if _STARTS.search(text) else ()
 
 
 def _signs(text: str) -> Iterator[Sign]:
     position = 0
+    of_time = "cdegpuxX" if _TIME_FORMAT.search(text) else ""
     for match in _SIGN.finditer(text):
-        kind, form = match.lastgroup, match[0].replace(" ", "")
-        if kind == "literal":
+        kind, form, sure = match.lastgroup, match[0].replace(" ", ""), not match["maybe"]
+        if kind == "literal" or (match["type"] or "-") in of_time:
             continue
         counted = form in ("{}", "%{}")
         if match["type"]:
-            position += 1 + (match["width"] == "*")
+            position += 1 + (match["width"] == "*") + (match["precision"] == ".*")
             form = f"%{match['position'] or position}${match['type'].lower().replace('i', 'd')}"
         elif match["tag"]:
             name, attributes = match["tag"].lower(), match["attributes"] or ""
@@ -96,8 +97,9 @@ def _signs(text: str) -> Iterator[Sign]:
             if (not markup and f"</{match['tag']}>" not in text) or name.strip("/") == "sup":  # 1<sup>er</sup>
                 continue
             attributes = _LOCAL_ATTRIBUTE.sub(lambda match: "".join(_IN_ATTRIBUTE.findall(match[0])), attributes)
-            form, counted = f"<{name}{''.join(attributes.split())}", True
-        yield Sign(form, match.start(), match.end(), not match["maybe"], counted)
+            form, sure = f"<{name}{''.join(attributes.split())}", name.strip("/") not in _EMPHASIS
+            counted = sure and name != "br"
+        yield Sign(form, match.start(), match.end(), sure, counted)
 
 
 @lru_cache(maxsize=1 << 12)

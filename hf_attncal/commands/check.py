@@ -60,7 +60,7 @@ def check(
         attncal check MODEL manual.en.md manual.de.md
         attncal check --source po/fr.po --encoder auto
         attncal check MODEL po/de.po --format html --output review.html
-        attncal check MODEL po/de.po --format sarif --fail-above 0.9 --output findings.sarif
+        attncal check MODEL po/de.po --format sarif --fail-above 0.8 --output findings.sarif
 
         >>> verdicts = hf_attncal.check("deen", ["Er kam nicht."], ["He came."])
 

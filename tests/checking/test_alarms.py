@@ -7,6 +7,7 @@ from hf_attncal.checking.alarms import MOST_RISE, TextAlarms, alarms_of_lines, a
 from hf_attncal.checking.logistic import log_odds, sigmoid
 
 ORDINARY = 0.3
+PAIR = "x" * 40, "x" * 44
 BAR = float(log_odds(np.array(ORDINARY)))
 
 
@@ -95,7 +96,7 @@ def test_a_document_has_a_tail_of_each_cause(middle):
 
     def probability(score, words=8):
         causes = dict.fromkeys(("omission", "added", "unrelated"), float(sigmoid(score)))
-        return max(found.of_causes(causes, words, 0.0).values())
+        return max(found.of_causes(causes, words, PAIR).values())
 
     assert np.mean([probability(score) > 0.5 for score in right]) < 0.03
     assert probability(middle + 9) > 0.9
@@ -115,9 +116,8 @@ def test_a_cut_or_padded_translation_is_unlike_the_lengths_of_the_document():
     assert found.deviation(source, "x" * 48) < -3
     assert found.deviation(source, "x" * 200) > 3
     assert abs(found.deviation("x" * 3, "x" * 6)) < 3  # lengths of short strings vary
-    shorter = found.deviation(source, "x" * 70)
     some = dict.fromkeys(("omission", "added", "unrelated"), 0.1)
-    of_shorter = found.of_causes(some, 8, shorter)
+    of_shorter = found.of_causes(some, 8, (source, "x" * 70))
     assert of_shorter["omission"] > of_shorter["added"]
     assert TextAlarms(ORDINARY, {}).deviation(source, "x") == 0
 
@@ -151,10 +151,21 @@ def test_a_sentence_more_or_fewer_is_told_from_other_punctuation(source, target,
 
 
 def test_a_text_of_another_entry_is_more_suspect():
+    texts = [("Open the file", "Datei"), ("Close that door", "Datei"), ("Save it all", "Alles"), ("Save all", "Alles")]
+    found = document(text_scores(np.random.default_rng(9), 400, BAR), texts * 100)
+    assert found.of_others == set(texts[:2])  # two sources alike may have one translation
+    causes = dict.fromkeys(("omission", "added", "unrelated"), float(sigmoid(BAR + 4)))
+    own, of_another = (found.of_causes(causes, 8, pair) for pair in (texts[2], texts[0]))
+    assert of_another["unrelated"] > 0.5 > own["unrelated"]
+
+
+def test_an_addition_is_more_suspect_if_it_is_a_sentence():
     found = document(text_scores(np.random.default_rng(9), 400, BAR))
     causes = dict.fromkeys(("omission", "added", "unrelated"), float(sigmoid(BAR + 4)))
-    own, of_another = (found.of_causes(causes, 8, 0.0, shared) for shared in (False, True))
-    assert of_another["unrelated"] > 0.5 > own["unrelated"]
-    assert of_another["omission"] == own["omission"]
-    texts = [("Open the file", "Datei"), ("Close that door", "Datei"), ("Save it all", "Alles"), ("Save all", "Alles")]
-    assert document([0.0] * 8, texts * 2).of_others == set(texts[:2])  # two sources alike may have one translation
+    source = "The file is open, and you can read it."
+    within, sentence = (
+        found.of_causes(causes, 9, (source, f"Die Datei ist offen{end}"))
+        for end in (", und Sie können lesen.", ". Und Sie können lesen.")
+    )
+    assert sentence["added"] > 0.5 > within["added"]
+    assert sentence["omission"] == within["omission"]

@@ -13,6 +13,7 @@ from hf_attncal.io.errors import CommandError
 
 HEAD = 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n'
 TWO_FORMS = f'{HEAD}"Language: de\\n"\n"Plural-Forms: nplurals=2; plural=(n != 1);\\n"\n\n'
+FRENCH = f'{HEAD}"Language: fr\\n"\n"Plural-Forms: nplurals=2; plural=(n > 1);\\n"\n\n'
 ONE_FORM = f'{HEAD}"Plural-Forms: nplurals=1; plural=0;\\n"\n\n'
 RUSSIAN = (
     f'{HEAD}"Plural-Forms: nplurals=3; plural=(n%10==1 && n%100!=11 ? 0 : n%10>=2 && n%10<=4 && '
@@ -69,6 +70,7 @@ def test_an_address_in_angle_brackets_is_text_and_a_tag_is_none(read):
         (TWO_FORMS + entry("Eine Kiste", "Kisten"), [("box is open", "Eine Kiste"), ("%d boxes are open", "Kisten")]),
         (TWO_FORMS + entry("1 Kiste", "%d K"), [("1 box is open", "1 Kiste"), ("%d boxes are open", "%d K")]),
         (TWO_FORMS + entry("%s Kiste", "%d K"), [("%d box is open", "%s Kiste"), ("%d boxes are open", "%d K")]),
+        (FRENCH + entry("Une boîte", "boîtes"), [("box is open", "Une boîte"), ("%d boxes are open", "boîtes")]),
         # The singular may have the number of the plural.
         (
             TWO_FORMS + entry("%d Kiste", "%d K", singular="One box"),

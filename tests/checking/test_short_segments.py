@@ -5,10 +5,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from hf_attncal.checking.alarms import TextAlarms
+from hf_attncal.checking.checker import JudgedPair
 from hf_attncal.checking.documents.findings import SegmentSide
 from hf_attncal.checking.documents.pairing import belong_together, pair_segments
 from hf_attncal.checking.documents.segments import Segment
-from hf_attncal.checking.documents.short_segments import is_short, short_findings
+from hf_attncal.checking.documents.short_segments import is_short, sentence_findings, short_findings
+from hf_attncal.data.segmentation import segment
 
 # Words of both languages with one vector for each row.
 LEXICON = """open öffnen|close schließen|save speichern|file datei|print drucken|search suchen|window fenster
@@ -167,3 +170,18 @@ def test_a_segment_of_two_is_paired_by_an_encoder(checker):
     assert ((6,), (6, 7)) in beads
     turned = [bead for bead, _ in pair_segments(checker, target, source)]
     assert ((6, 7), (6,)) in turned
+
+
+@pytest.mark.parametrize(("unknown", "kinds"), [(0.1, []), (0.9, ["addition"])])
+def test_a_sentence_that_became_two_is_no_addition(unknown, kinds):
+    texts = (
+        "The file is lost as nothing was sent",
+        "Die Datei ist leider verloren. Vom Server wurde hier nichts gesandt.",
+    )
+    sides = tuple(segment(text) for text in texts)
+    ends = texts[1].index(".")
+    probabilities = [np.array([unknown * (begin > ends) for begin, _ in side.spans]) for side in sides]
+    judged = {3: JudgedPair(sides, tuple((values, np.zeros(len(values), dtype=int)) for values in probabilities))}
+    units = {3: tuple(SegmentSide(name, (Segment(text, "entry", 1),)) for name, text in zip("ab", texts, strict=True))}
+    alarms = TextAlarms(0.3, {}, usual_length=(0.1, 0.5))
+    assert [(one.kind, one.unit) for one in sentence_findings(units, alarms, judged)] == [(one, 3) for one in kinds]

@@ -22,7 +22,7 @@ _PO_LINE = re.compile(r'\s*(?:msg(?:ctxt|id|id_plural|str(?:\[\d+\])?)\s*)?"(?:[
 _NO_TEXT = re.compile(r"translator[-_]credits$|external ref=")  # names of translators, checksums of pictures
 _PLURAL_FORMS = re.compile(r"\bplural\s*=\s*([^;]{1,500})")
 _NUMBERS, _MOST_FORMS = range(201), 6  # numbers whose plural forms are compared, and forms of a language
-_NUMBER_PLACEHOLDER = re.compile(r"%.*[diun]|\{.*\}")
+_NUMBER_PLACEHOLDER = re.compile(r"%.*[diun]|%L?\d+|%\((?:n|num|number|count|total)\w*\)s|\{.*\}")
 # An accelerator is `(_F)` after the text, or a mark in a word; placeholders, entities and addresses have none.
 _ACCELERATOR = re.compile(
     r"%\(\w*\)|\{[^{}]*\}|<[^<>]*>|&#?\w+;|\$\w+|\S+(?:://|@)\S+"
@@ -145,13 +145,14 @@ def _texts(entry, forms: Mapping[int, list[int]]) -> Iterator[tuple[str, str, st
 def _plural_source(entry, text: str, numbers: list[int]) -> str:
     """Return the source of a plural form: `msgid` for the form of 1 only, or else `msgid_plural`.
 
-    A singular form may have a placeholder of the number that `msgid` lacks. A form of one number may do without it.
+    A singular form may have a placeholder of the number that `msgid` lacks. A form of one number, or of 0 and 1, may
+    do without it.
     """
     sources = [entry.msgid, entry.msgid_plural] if 1 in numbers and 2 not in numbers else [entry.msgid_plural]
     for source in sources if text.strip() else ():
         lost, new = compare_placeholders(source, text) or (None, None)
-        if lost and not new and len(numbers) == 1 and _NUMBER_PLACEHOLDER.fullmatch(lost[0]):
-            (begin, end), digits = lost[1], str(numbers[0])
+        if lost and not new and (len(numbers) == 1 or numbers == [0, 1]) and _NUMBER_PLACEHOLDER.fullmatch(lost[0]):
+            (begin, end), digits = lost[1], str(numbers[-1])
             source = f"{source[:begin]}{digits if digits in text else ''}{source[end:]}"
             lost, new = compare_placeholders(source, text) or (None, None)
         if not (lost or new):

@@ -215,7 +215,8 @@ def check_documents(
     by_unit = dict(zip(checked, verdicts, strict=True))
     sides = {number: units[number][:2] for number in checked}
     by_document: dict[int, list[DocumentFinding]] = defaultdict(list)
-    for finding in (*short_findings(checker, sides), *sentence_findings(sides, alarms)):
+    of_sentences = sentence_findings(sides, alarms, dict(zip(checked, judged, strict=True)))
+    for finding in (*short_findings(checker, sides), *of_sentences):
         by_document[finding.unit].append(finding)
     findings: list[DocumentFinding] = []
     for number, unit in enumerate(units):

@@ -21,12 +21,12 @@ from ..rules import REPETITIONS, WRONG_PLACEHOLDERS
 from ..verdicts import FINDING_KINDS, VERDICTS, Finding, FlaggedSpan, PairVerdict, kind_id, marked_text, quoted
 from .segments import Segment, changed_parts
 
-MOST_SURE = 0.85  # highest probability by likeness, as right translations may be free
+MOST_SURE = 0.85  # highest probability of a finding on a pair that is translated, as right translations may be free
 # Probability that a finding of these kinds is right, measured on unchanged documents.
-_SURE = {"missing": 0.95, "added": 0.95, WRONG_PLACEHOLDERS: 0.97, "changed code": 0.8}
+_SURE = {"missing": 0.95, "added": 0.95, WRONG_PLACEHOLDERS: MOST_SURE, "changed code": 0.8}
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _COLUMNS = ("id", "probability", "kind", "source", "target", "reason", "source_text", "target_text")
-_ERROR_ABOVE = 0.9  # probability above which a finding is an error in SARIF
+_ERROR_ABOVE = 0.8  # probability above which a finding is an error in SARIF
 _ERROR_STATUS = 2  # exit status of an error, if 1 means findings
 
 

@@ -11,16 +11,17 @@ The constants come from catalogues of software in German, French and Spanish wit
 """
 
 import re
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 
 import numpy as np
 
-from hf_attncal.data.segmentation import segment
+from hf_attncal.data.segmentation import Segments, segment
 
-from ..alarms import TextAlarms
-from ..checker import Checker
+from ..alarms import TextAlarms, sentence_ends
+from ..checker import Checker, JudgedPair
 from ..evidence import Both
 from ..facts import shared_letters
 from ..logistic import log_odds, sigmoid
@@ -44,6 +45,7 @@ _RIGHT_WITHOUT, _WRONG_WITHOUT = {":": 0.02, "…": 0.01, "accelerator": 0.03}, 
 _ONE_MESSAGE, _TWO_MESSAGES = 0.5, 0.25  # shared letters of two plural forms
 _ACCELERATOR = re.compile(r"[_&](?=[^\W_])")
 _IDENTIFIER = re.compile(r"(?<!\w)[a-z]+_\w+")
+_UNKNOWN_SENTENCE = 0.5
 _AROUND = " \t\u00a0\u202f\"'”“’‘»«›‹)]）}」』"
 
 
@@ -56,13 +58,28 @@ def is_short(source: str) -> bool:
     return 1 <= sum(any(map(str.isalpha, word)) for word in words) <= _MOST_WORDS
 
 
-def sentence_findings(units: Units, alarms: TextAlarms) -> Iterator[DocumentFinding]:
-    """Yield the findings on segments of any length that have a sentence more or fewer than their source."""
+def sentence_findings(units: Units, alarms: TextAlarms, judged: Mapping[int, JudgedPair]) -> Iterator[DocumentFinding]:
+    """Yield the findings on segments of any length that have a sentence more or fewer than their source.
+
+    The other side must hardly have words for that sentence: one that became two has them.
+    """
     for number, (source, target) in units.items():
         if target.segments and (more := alarms.sentences_added(source.text, target.text)):
+            side = int(more > 0)
+            if _least_known(judged[number].sides[side], judged[number].words[side][0]) < _UNKNOWN_SENTENCE:
+                continue
             kind, word = ("addition", "more") if more > 0 else ("omission", "fewer")
             reason = f"the translation has {word} sentences"
             yield _finding(units, number, kind, reason, MOST_SURE)
+
+
+def _least_known(side: Segments, probabilities: np.ndarray) -> float:
+    """Return the mean probability, over the words of the least known sentence, that they have no partner."""
+    ends, of_sentences = sentence_ends(side.text), defaultdict(list)
+    for (begin, _), word, probability in zip(side.spans, side.words, probabilities, strict=True):
+        if len(word) > 1:
+            of_sentences[bisect_right(ends, begin)].append(probability)
+    return max(map(np.mean, of_sentences.values()), default=0.0)
 
 
 def _finding(units: Units, number: int, kind: str, reason: str, probability: float) -> DocumentFinding:
