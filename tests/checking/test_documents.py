@@ -266,7 +266,7 @@ _HOSTILE = {
     "outer.xlf": (_OUTER, "defines entities"),
     "cut.xlf": (XLIFF1[:400], "line 8 is not valid XML"),
     "source.xlf": ("<xliff><trans-unit id='1'><source>One two</source></trans-unit></xliff>", "has no <target>"),
-    "old.srt": (SRT.replace("Bye", "Schön").encode("cp1252"), "cp1252"),
+    "old.srt": (SRT.replace("Bye", "Schön").encode("cp1252"), "is not UTF-8"),
     "long.srt": ("".join(f"{n}\n00:00:01,000 --> 00:00:02,000\nHi there\n\n" for n in range(60_000)), "50,000 cues"),
     "broken.po": (PO + '\nmsgid "x\nmsgstr y\n', "is not a valid PO file (line"),
     "no.po": ("just some text\n", "no line that begins with `msgid`"),

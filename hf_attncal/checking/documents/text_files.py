@@ -240,7 +240,7 @@ def read_subtitles(data: bytes, name: str) -> Document:
     Raises:
         ValueError: The file is not UTF-8, or has too many cues.
     """
-    lines = lines_with_places(data, _subtitle_text(data, name))
+    lines = lines_with_places(data, text_of(data, name))
     is_vtt = bool(lines) and lines[0][0].startswith("WEBVTT")
     starts = [place for place, (line, _) in enumerate(lines) if _is_time_line(line)]
     if len(starts) > _MOST_CUES:
@@ -302,18 +302,6 @@ def note_vtt(data: bytes, notes: Notes) -> bytes:
         text = [line.replace("-->", "→") for line in lines]
         pieces.append((at, b"NOTE " + end.join(line.encode() for line in text) + end + end))
     return inserted(data, pieces)
-
-
-def _subtitle_text(data: bytes, name: str) -> str:
-    try:
-        return text_of(data, name)
-    except ValueError as error:
-        if "is not UTF-8 (byte" in str(error) and b"\0" not in data:
-            message = str(error).partition(". ")[0]
-            raise ValueError(
-                f"{message}. Old subtitles are often Windows-1252 (Western languages): `iconv -f cp1252 -t UTF-8`."
-            ) from error
-        raise
 
 
 def _seconds(parts) -> float:
