@@ -30,7 +30,7 @@ _STARTS = re.compile(r"[%{<$@]|:[\w/]|www")
 # strftime, whose fields each language chooses.
 _TIME_FORMAT = re.compile(r"(?<!%)(?:%%)*%[-_0^]?[YmHMBbyAjI](?![^\W\d_]|\d\d)")
 _ALONE = re.compile(r"br|hr|img|p|li|wbr|x|bx|ex|ph")  # tags without an end tag
-_EMPHASIS = frozenset(["b", "big", "code", "em", "i", "small", "strong", "tt", "u"])  # of other words in each language
+_EMPHASIS = frozenset(["b", "big", "code", "em", "i", "small", "strong", "tt", "u"])  # its words differ by language
 # Attributes that are translated, or change only the look; an address has a rule of its own.
 _LOCAL_ATTRIBUTE = re.compile(
     r"\s(?:title|alt|lang|aria-label|placeholder|href|target|rel|class|style|size|weight|colou?r|face)\s*=\s*(?:\"[^\"]*\"|'[^']*')"

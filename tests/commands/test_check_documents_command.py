@@ -187,7 +187,7 @@ def test_every_format_has_the_same_findings(attncal, documents, options):
     assert (
         len(set(told))
         == len(told)
-        == {"--worst": 2, "--dismiss": len(every) - 1}.get("".join(options[:1]), len(every))
+        == {"--worst": min(2, len(every)), "--dismiss": len(every) - 1}.get("".join(options[:1]), len(every))
     )
     assert {form: sorted(ids_of(out)) for form, out in outputs.items()} == dict.fromkeys(outputs, sorted(told))
     assert [line.split("\t")[0] for line in outputs["tsv"].splitlines()[1:]] == told
@@ -199,7 +199,7 @@ def test_every_format_has_the_same_findings(attncal, documents, options):
     assert re.search(rf"^findings +{len(told)}$", summary, re.MULTILINE)
     assert "on ordinary text" in summary
     probabilities = [json.loads(line)["probability"] for line in outputs["json"].splitlines()]
-    assert attncal(*command, "--fail-above", str(max(probabilities) - 1e-3), *options)[0] == 1
+    assert attncal(*command, "--fail-above", str(max(probabilities, default=1) - 1e-3), *options)[0] == bool(told)
     assert attncal(*command, "--fail-above", "1", *options)[0] == 0
 
 
@@ -224,7 +224,7 @@ def test_texts_of_both_sides_are_shown(attncal):
     (row,) = [row for row in rows if row[2] == "wrong placeholders"]
     assert row[-2:] == ["use %s here", "nimm %d"]
     text = attncal("check", "../aligner", "de.po")[1]
-    line = f"{row[0]}  {row[4]}  97 %  wrong placeholders: %s is missing, and %d is not in the source"
+    line = f"{row[0]}  {row[4]}  85 %  wrong placeholders: %s is missing, and %d is not in the source"
     assert f"{line}\n    use %s here\n    nimm %d\n" in text
     assert re.search(
         r"wrong number: “3” .*\n    open the \[-3-\] old books now \.\n    öffne jetzt die {\+5\+} alt", text
