@@ -79,7 +79,7 @@ def _least_known(side: Segments, probabilities: np.ndarray) -> float:
     for (begin, _), word, probability in zip(side.spans, side.words, probabilities, strict=True):
         if len(word) > 1:
             of_sentences[bisect_right(ends, begin)].append(probability)
-    return max(map(np.mean, of_sentences.values()), default=0.0)
+    return max((float(np.mean(values)) for values in of_sentences.values()), default=0.0)
 
 
 def _finding(units: Units, number: int, kind: str, reason: str, probability: float) -> DocumentFinding:
