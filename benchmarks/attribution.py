@@ -16,18 +16,21 @@ import json
 import subprocess
 import sys
 from functools import partial
+from pathlib import Path
 
 import common
 import torch
 from rich.progress import track
 from transformers import PreTrainedModel
 
-from hf_attncal.data.synthetic.english_german import generate_pairs
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.inference.reading import batches_of_pairs, teacher_forced
 from hf_attncal.report.attribution import METHODS, attribute, word_scores
 from hf_attncal.report.judged_faithfulness import judge_faithfulness
 from hf_attncal.report.observations import observe
+
+sys.path.append(str(Path(__file__).parents[1] / "examples"))
+from english_german import generate_pairs
 
 OBSERVATIONS, FAITHFULNESS = "observations", "faithfulness"
 TIMED = [*(name for name in METHODS if name != "posterior"), OBSERVATIONS, FAITHFULNESS]

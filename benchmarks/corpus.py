@@ -6,7 +6,7 @@
     python benchmarks/corpus.py ... --whole 1000000 --folder DIR     # of parts in DIR that are done: only compare
 
 The text is repeated until there are so many lines, with marks of punctuation put back on their words, since published
-corpora are tokenised, and compressed (.zst). Parts run in `--processes` at a time, each on one thread, and write .zst.
+corpora are tokenised, and compressed (.gz). Parts run in `--processes` at a time, each on one thread, and write .gz.
 Those to kill get a SIGKILL after `--kill-after` seconds, and run again.
 
 Seconds are CPU seconds of the processes that finished a part, all of them: start, tokenising, aligning, mapping
@@ -62,7 +62,7 @@ def write_corpus(paths: Sequence[str], lines: int, path: Path) -> None:
     if path.exists():
         return
     texts = chain.from_iterable(lines_of(paths) for _ in cycle([0]))
-    with whole_file(path) as partial, compressing(open(partial, "wb"), path.suffix) as file:
+    with whole_file(path) as partial, compressing(open(partial, "wb")) as file:
         file.writelines(map(raw, islice(texts, lines)))
 
 
@@ -100,13 +100,13 @@ def work(args: argparse.Namespace, base: Sequence[str], folder: Path, until: flo
                 number = waiting.get_nowait()
             except Empty:
                 return
-            command = [*base, "--shard", f"{number}/{args.parts}", "--output", str(folder / "links.{}.zst")]
+            command = [*base, "--shard", f"{number}/{args.parts}", "--output", str(folder / "links.{}.gz")]
             killed = number in args.kill
             if killed and run(command, args.kill_after) is not None:
                 raise SystemExit(f"part {number} ended before it was killed: lower --kill-after")
             left = sorted(path.name for path in folder.glob(f"links.{number:05}-of-*")) if killed else []
             found = run(command)
-            manifest = json.loads((folder / f"links.{number:05}-of-{args.parts:05}.zst.json").read_text())
+            manifest = json.loads((folder / f"links.{number:05}-of-{args.parts:05}.gz.json").read_text())
             done.append(manifest | found | {"killed": killed, "left_by_kill": left})
             print(f"part {number}: {manifest['lines'] / found['cpu_seconds']:.0f} pairs a CPU second", flush=True)
 
@@ -128,7 +128,7 @@ def digest(lines: Iterable[bytes]) -> str:
 
 def finished(args: argparse.Namespace, folder: Path) -> list[str]:
     """The files of the parts that are done, in order."""
-    return [str(path) for path in sorted(folder.glob(f"links.*-of-{args.parts:05}.zst"))]
+    return [str(path) for path in sorted(folder.glob(f"links.*-of-{args.parts:05}.gz"))]
 
 
 def compare(args: argparse.Namespace, text: Mapping[str, Path], folder: Path) -> dict[str, dict]:
@@ -137,10 +137,10 @@ def compare(args: argparse.Namespace, text: Mapping[str, Path], folder: Path) ->
     if len(parts) != args.parts:
         raise SystemExit(f"--whole needs all parts: {len(parts)} of {args.parts} are in {folder}.")
     if args.whole != args.lines:
-        text = {side: folder / f"first.{side}.zst" for side in text}
+        text = {side: folder / f"first.{side}.gz" for side in text}
         for side, path in text.items():
             write_corpus(getattr(args, side), args.whole, path)
-    one = folder / "links.zst"
+    one = folder / "links.gz"
     whole = {"lines": args.whole} | run([*aligning(args, text), "--output", str(one)])
     whole |= {"sha256": digest(lines_of([str(one)])), "sha256_of_parts": digest(islice(lines_of(parts), args.whole))}
     whole["same_bytes"] = whole["sha256"] == whole["sha256_of_parts"]
@@ -229,7 +229,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     until = time.monotonic() + 60 * args.minutes
     folder = Path(args.folder or tempfile.mkdtemp())
     folder.mkdir(parents=True, exist_ok=True)
-    text = {side: folder / f"text.{side}.zst" for side in ("source", "target")}
+    text = {side: folder / f"text.{side}.gz" for side in ("source", "target")}
     for side, path in text.items():
         write_corpus(getattr(args, side), args.lines, path)
     if args.eflomal:

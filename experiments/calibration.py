@@ -60,7 +60,7 @@ CORPORA = {
         "test": ("mt-test.de", "mt-test.rm"),
     },
     "wpt03-enfr": {
-        "train": ("train.100k.en.gz", "train.100k.fr.gz", "train.rest.en.xz", "train.rest.fr.xz"),
+        "train": ("train.100k.en.gz", "train.100k.fr.gz", "train.rest.en.gz", "train.rest.fr.gz"),
         "dev": ("mt-valid.en.gz", "mt-valid.fr.gz"),
         "test": ("mt-test.en.gz", "mt-test.fr.gz"),
     },

@@ -44,8 +44,8 @@ def summarize(
 
     Args:
         model: folder or Hub name of an encoder-decoder, or of an adapter. In Python also (model, tokenizer).
-        source: texts, one per line; plain, .gz, .xz or .zst
-        output: output file, compressed if its name ends with .gz, .xz or .zst; FILE.partial until complete
+        source: texts, one per line; plain or .gz
+        output: output file, compressed if its name ends with .gz; FILE.partial until complete
         format: text: the summary; marked: copied words in brackets, each with the number, from 0, of its word in the
             text, `[Oslo]4 wins`; copied: `summary TAB i-j i-j`, word j of the summary is copied from word i of the
             text; json: one object per line, with source, summary, score, tokens, their scores, and the copied words of

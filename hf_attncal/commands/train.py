@@ -36,7 +36,7 @@ def train(
 
     Train a vocabulary and a model whose size and number of steps fit the text, and measure BLEU (of summaries ROUGE,
     of a language model perplexity) on dev and test text. The folder is a checkpoint for `attncal translate` or
-    `attncal summarize`, with a card. Files may end with .gz, .xz or .zst. For several processes, use `accelerate
+    `attncal summarize`, with a card. Files may end with .gz. For several processes, use `accelerate
     launch` or `torchrun` with training/train.py.
 
     The names of --model are joined by +, in any order. Backbone: marian, bart, ssru (Marian with a recurrent decoder),

@@ -6,13 +6,13 @@ import re
 import threading
 
 import pytest
+from english_german import generate_split
 from helpers import TINY, scatter, write_linked_pairs
 
 import hf_attncal
 from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel
 from hf_attncal.alignment import Gold, Seq2SeqAttention, WordAligner, choose_reading
 from hf_attncal.commands import main
-from hf_attncal.data.synthetic.english_german import generate_split
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 
 SMALL = [

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from english_german import generate_split
 from helpers import begun, write_linked_pairs
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file
@@ -19,7 +20,6 @@ from warm import warm
 
 import hf_attncal
 from hf_attncal.commands import main
-from hf_attncal.data.synthetic.english_german import generate_split
 from hf_attncal.training.adapter import AdapterConfig
 from hf_attncal.training.request import TrainingRequest
 

@@ -4,9 +4,9 @@ import json
 import re
 
 import pytest
+from english_german import generate_split, write_pairs
 
 from hf_attncal.data.pharaoh import format_links
-from hf_attncal.data.synthetic.english_german import generate_split, write_pairs
 
 TEXT = ["--source", "text.en", "--target", "text.de"]
 

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from english_german import generate_split, write_pairs
 
 import hf_attncal
 from hf_attncal.alignment import Gold, WordAligner, calibrate_links, count_links, project_labels
@@ -14,7 +15,6 @@ from hf_attncal.alignment.aligner_job import AlignerConfig, AlignerJob
 from hf_attncal.alignment.probabilities import PROBABILITIES_FILE
 from hf_attncal.commands import main
 from hf_attncal.data.pharaoh import format_links
-from hf_attncal.data.synthetic.english_german import generate_split, write_pairs
 from hf_attncal.io.streams import json_line
 
 FILES = {

@@ -65,7 +65,6 @@ def test_the_wheel_holds_the_code_the_presets_and_the_templates(wheel):
         "figures/*.yaml",
         "presets/*/*.yaml",
         "ready_aligners/*/*",
-        "synthetic/*.json",
     )
     files = [path for kind in kinds for path in (ROOT / "hf_attncal").rglob(kind)]
     code = {path.relative_to(ROOT).as_posix() for path in files}
