@@ -19,7 +19,7 @@ ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetens
 CARD, RESULTS, RUN, LOCK = "README.md", "results.json", "run.json", "run.lock"
 SETTINGS_FILE, PROBABILITIES_FILE, CHECK_FILE = "alignment.json", "link_probabilities.json", "check.json"
 TIMES_FILE = "times.json"
-DIAGRAM, COUNTS = "link_probabilities.png", "hmm"
+COUNTS = "hmm"
 # Default multilingual encoder, and its commit on the Hub.
 DEFAULT_ENCODER = "intfloat/multilingual-e5-small", "fd1525a9fd15316a2d503bf26ab031a61d056e98"
 AUTO_ENCODER = "auto"  # name of the default encoder on the command line
@@ -169,7 +169,6 @@ LAYOUTS = {
                     "hf_attncal.alignment.probabilities:LinkProbabilities",
                     learned_by="attncal align calibrate {model} --source FILE --target FILE --gold FILE",
                 ),
-                File(DIAGRAM, "the reliability diagram", "hf_attncal.hub.model_cards:write_probabilities_card"),
                 File(
                     CHECK_FILE,
                     "the learned check",

@@ -33,7 +33,7 @@ def calibrate(
     Learn from annotated pairs how likely a link is to be right, given its score (Platt scaling), and write the result
     to link_probabilities.json. `attncal align run` and `WordAligner` read it: from then on, scores are probabilities.
     The links stay the same. A link is right if it is annotated as sure or possible. The calibration errors of scores
-    and cross-validated probabilities are printed, and go into the model card with a diagram.
+    and cross-validated probabilities are printed, and go into the model card.
 
     Examples:
         attncal align calibrate MODEL --source dev.en --target dev.de --gold dev.align

@@ -68,10 +68,9 @@ def summarize(
             summarised; all texts before it are written.
     """
     check_range("--beams", beams, 1)
-    from hf_attncal.inference.search import generation_settings, texts_to_try
+    from hf_attncal.inference.search import generation_settings
 
     settings = generation_settings(generation)
-    trials = texts_to_try(settings)
     text = check_text(source, {"--output": output})
     from hf_attncal.inference.encoder_decoders import load_model
     from hf_attncal.inference.opening import fetched
@@ -92,6 +91,7 @@ def summarize(
     reading: dict[str, Any] = {"batch_size": running.batch_size or _BATCH, "too_long": too_long}
     settings |= {"num_beams": beams, "scores": scores or format == "json", "copied": copied}
     work = summarizing(loaded[0], loaded[1], **reading, **settings)
-    try_answers(work, label, [trial_source(loaded[1]) for _ in trials])
+    if generation:
+        try_answers(work, label, [trial_source(loaded[1])])
     reading |= {"longest_line": running.longest_line or _LONGEST, "progress": running.progress}
     return answer_text(loaded, text, work, Form("summary", format, scores, copied), output=output, **reading)

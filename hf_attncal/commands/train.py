@@ -72,8 +72,7 @@ def train(
         config: small or base, or a YAML file of settings; other options override it [default: small]
         minutes: time budget in minutes, which may reduce the number of steps [default: no limit]
         dry_run: print the settings and train nothing
-        resume: continue from the last checkpoint in the folder, with the same settings and data. With `--resume
-            resume=changed`, they may differ
+        resume: continue from the last checkpoint in the folder, with the same settings and data
         running: languages of the text, for the card and for a multilingual tokenizer
 
     Returns:

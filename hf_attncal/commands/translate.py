@@ -85,7 +85,7 @@ def translate(
             "reads. Give --aligner."
         )
     check_range("--beams", beams, 1)
-    from hf_attncal.inference.search import generation_settings, texts_to_try
+    from hf_attncal.inference.search import generation_settings
 
     settings = generation_settings(generation)
     text = check_text(source, {"--output": output, "--alignments": links})
@@ -119,6 +119,7 @@ def translate(
         **reading,
         **settings,
     )
-    try_answers(work, folder or "the model", [trial_source(loaded[1]) for _ in texts_to_try(settings)])
+    if settings:
+        try_answers(work, folder or "the model", [trial_source(loaded[1])])
     reading |= {"longest_line": running.longest_line or LONGEST_LINE, "progress": running.progress}
     return answer_text(loaded, text, work, Form("translation", format, scores), output=output, links=links, **reading)

@@ -13,7 +13,6 @@ from typing import Any
 
 from hf_attncal.data.languages import languages_of, set_leading_code
 from hf_attncal.data.linked_pairs import Gold
-from hf_attncal.hub.model_cards import CardFacts, read_model_card
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.inference.reading import batches_of_pairs
 from hf_attncal.inference.source_use import source_use
@@ -174,9 +173,8 @@ def analyze_corpus(
     if observed.idle and not observed.calibrated:
         names = [name for name in names if name != CONTRIBUTION]
     scored, judged = _scores(model, tokenizer, corpus, names, measured, step, batch_size=batch_size, **resampled)
-    card = read_model_card(checkpoint) if checkpoint else CardFacts()
     settings: dict[str, Any] = {
-        "title": card.name or Path(checkpoint).resolve().name if checkpoint else model.config.model_type,
+        "title": Path(checkpoint).resolve().name if checkpoint else model.config.model_type,
         "pairs": len(corpus.sources),
         "batch_size": batch_size,
         "probe_pairs": None if learned is None else len(learned.sources),
@@ -193,7 +191,7 @@ def analyze_corpus(
     record_files = dict(corpus.files)
     if probe and probe_text is not None:
         record_files |= {f"probe_{name}": file for name, file in probe_text.files.items()}
-    return _report(corpus, observed, verdict, names, scored, judged, settings, card, _Pairs(views), record_files)
+    return _report(corpus, observed, verdict, names, scored, judged, settings, _Pairs(views), record_files)
 
 
 def _scores(
@@ -251,7 +249,6 @@ def _report(
     scored: dict[str, ScoredLinks] | None,
     judged: JudgedFaithfulness | None,
     settings: dict[str, Any],
-    card: CardFacts,
     views: _Pairs,
     files: dict[str, Path],
 ) -> Analysis:
@@ -289,7 +286,6 @@ def _report(
         pairs=views,
         record={**records.record(settings, files), "verdict": verdict.to_dict()},
         about={
-            **card.facts,
             "Text": f"{count:,} sentence pairs, {target_kind}{probed}",
             "Date": date.today().isoformat(),
         },

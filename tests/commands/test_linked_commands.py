@@ -318,7 +318,6 @@ def test_calibrate_and_run(attncal, trained, here):
     assert out.endswith(f"wrote {model}/{PROBABILITIES_FILE}\n")
     card = (trained / "aligner" / "README.md").read_text()
     assert card.count("## Link probabilities") == 1
-    assert (trained / "aligner" / "link_probabilities.png").stat().st_size > 1000
     after = attncal(*run)[1]
     without_scores = [[word.split(":")[0] for word in text.split()] for text in (before, after)]
     assert without_scores[0] == without_scores[1]
