@@ -88,7 +88,7 @@ def read_gold(folder: Path, pair: str) -> tuple[dict[str, Gold], dict[str, Path]
     for split in ("dev", "test"):
         names = [folder / pair / f"{split}.{FILES[pair][side]}" for side in ("source", "target")]
         links = folder / pair / f"{split}.align"
-        gold[split] = Gold.load(dict(zip(("source", "target"), map(str, names), strict=True)), links)
+        gold[split] = Gold.read(*names, links)
         read |= {path.name: path for path in (*names, links)}
     return gold, read
 
@@ -162,9 +162,7 @@ def read_data(args: argparse.Namespace) -> Data:
     if args.train_pairs is not None:
         text = text.select(range(min(args.train_pairs, len(text))))
     gold = {
-        split: Gold.load(
-            {"source": names[f"{split}_source"], "target": names[f"{split}_target"]}, names[f"{split}_gold"]
-        )
+        split: Gold.read(*(names[f"{split}_{part}"] for part in ("source", "target", "gold")))
         for split in SPLITS
         if f"{split}_gold" in names
     }

@@ -107,7 +107,7 @@ def golds(root: Path, pair: str) -> dict[str, Gold]:
     found = {}
     for split in ("dev", "test"):
         files = [root / f"xlwa/en-pt/{split}.{language}" for language in ("en", "pt")]
-        gold = Gold.load({"source": [str(files[0])], "target": [str(files[1])]}, root / f"xlwa/en-pt/{split}.align")
+        gold = Gold.read(*files, root / f"xlwa/en-pt/{split}.align")
         if pair == "pten":
             turned = [
                 GoldAlignment(*(frozenset((j, i) for i, j in of) for of in (one.sure, one.possible)))

@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from hf_attncal.io.errors import LineError, in_line
@@ -236,24 +235,14 @@ class Gold:
     links: Sequence[GoldAlignment]
 
     @classmethod
-    def load(cls, corpus: dict[str, Any], gold: str | Path, lowercase: bool = False) -> "Gold":
-        """Read text (optionally lower-cased) and links; check the number of lines and every index.
-
-        Warns:
-            UserWarning: indices that are probably displaced (`displaced_pairs`).
-        """
-        from .corpora import load_parallel, lowercased  # imports `datasets`
-
-        text = lowercased(load_parallel(corpus)) if lowercase else load_parallel(corpus)
-        pairs = list(zip(text["source"], text["target"], strict=True))
-        return cls(pairs, gold_links(gold, pairs))
-
-    @classmethod
     def read(cls, source: Text, target: Text, gold: Text) -> "Gold":
         """Read text and links, each a file or lines.
 
         Raises:
             ValueError: see `read_pairs` and `gold_links`.
+
+        Warns:
+            UserWarning: see `gold_links`.
         """
         pairs = list(zip(*read_pairs(source, target), strict=True))
         return cls(pairs, gold_links(gold, pairs))

@@ -13,8 +13,8 @@ import numpy as np
 from datasets import Dataset, Value
 from datasets.fingerprint import generate_random_fingerprint
 
-from hf_attncal.data.corpora import PARALLEL, PLAIN, List, load_parallel, load_plain
-from hf_attncal.data.linked_pairs import Gold, iter_links
+from hf_attncal.data.corpora import PARALLEL, PLAIN, List, load_parallel, load_plain, lowercased
+from hf_attncal.data.linked_pairs import Gold, gold_links, iter_links
 from hf_attncal.data.pharaoh import check_index_base
 from hf_attncal.data.rows import LinkRows, Rows
 from hf_attncal.io.files import read_lines, sha256
@@ -334,12 +334,15 @@ def annotated(data: TextConfig, lowercase: bool = False) -> dict[str, Gold]:
         lowercase: lower-case the text. Default: False.
 
     Raises:
-        ValueError: see `Gold.load`; a line of more than `MAX_GOLD_BYTES` bytes.
+        ValueError: see `load_parallel` and `gold_links`; a line of more than `MAX_GOLD_BYTES` bytes.
     """
     golds = {}
     for name in SPLITS[1:]:
         if links := data.entry(name).get("gold"):
-            golds[name] = Gold.load(data.corpus(name), data.files()[links], lowercase)
+            text = load_parallel(data.corpus(name))
+            text = lowercased(text) if lowercase else text
+            pairs = list(zip(text["source"], text["target"], strict=True))
+            golds[name] = Gold(pairs, gold_links(data.files()[links], pairs))
             sizes = [max(len(side.encode()) for side in pair) for pair in golds[name].pairs]
             if max(sizes) > MAX_GOLD_BYTES:
                 where = data.line(name, sizes.index(max(sizes)))

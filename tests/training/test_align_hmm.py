@@ -116,8 +116,7 @@ def test_the_folder_aligns_with_the_reported_scores(finished, corpus):
         results["dev"]["threshold"],
     )
     for name in ("dev", "test"):
-        files = {"source": str(corpus / f"{name}.en"), "target": str(corpus / f"{name}.de")}
-        gold = Gold.load(files, corpus / f"{name}.align")
+        gold = Gold.read(*(corpus / f"{name}.{end}" for end in ENDS))
         assert score_aligner(aligner, gold).aer == pytest.approx(results[name]["aer"])
     assert results["test"]["aer"] < 0.2
 
@@ -244,7 +243,7 @@ def test_the_counts_guide_the_network_and_are_saved_with_it(corpus, tmp_path):
     assert isinstance(counts.model, HMMAlignModel)
     assert counts.model.config.lowercase
     assert len(json.loads((run / "hmm" / "results.json").read_text())["log_history"]) == 9
-    gold = Gold.load({"source": str(corpus / "test.en"), "target": str(corpus / "test.de")}, corpus / "test.align")
+    gold = Gold.read(*(corpus / f"test.{end}" for end in ENDS))
     assert score_aligner(counts, gold).aer < 0.2
     assert WordAligner.from_pretrained(run, device="cpu").model.config.model_type == "mask_align"
     assert_layouts_know(run)

@@ -216,7 +216,7 @@ def test_everything_is_logged_and_saved(corpus, tmp_path):
     aligner = WordAligner.from_pretrained(tmp_path / "run", device="cpu")
     assert aligner.model.config.lowercase
     assert aligner.model.config.alignment_threshold == results["dev"]["threshold"]
-    gold = Gold.load({"source": str(corpus / "test.en"), "target": str(corpus / "test.de")}, corpus / "test.align")
+    gold = Gold.read(corpus / "test.en", corpus / "test.de", corpus / "test.align")
     assert score_aligner(aligner, gold).aer == pytest.approx(results["test"]["aer"])
 
 
@@ -224,9 +224,7 @@ def test_symmetrization_and_threshold_are_the_best_of_those_tried(learnable, tmp
     config = settings(learnable, tmp_path / "run", max_steps=60, learning_rate=6e-3, agreement_warmup_steps=60)
     results = AlignerJob.train(config)
     aligner = WordAligner.from_pretrained(tmp_path / "run", device="cpu")
-    gold = Gold.load(
-        {"source": str(learnable / "dev.en"), "target": str(learnable / "dev.de")}, learnable / "dev.align"
-    )
+    gold = Gold.read(learnable / "dev.en", learnable / "dev.de", learnable / "dev.align")
     assert score_aligner(aligner, gold).aer == results["dev"]["aer"]
     assert aligner.model.config.symmetrization == results["dev"]["symmetrization"]
 
