@@ -28,8 +28,8 @@ from hf_attncal.io.files import write_json, write_text
 from hf_attncal.metrics.records import record
 from hf_attncal.speech.learning import learn_word_times, planted_evidence, prepared
 from hf_attncal.speech.observed import Listener, Observation
-from hf_attncal.speech.opening import load_whisper
 from hf_attncal.speech.timed_words import FRAMES, RATE, SpokenWindow
+from hf_attncal.speech.transcribing import load_whisper
 from hf_attncal.speech.unspoken import Unspoken
 
 TEXTS = {

@@ -9,11 +9,10 @@ import pytest
 from hf_attncal.adapters import AttentionCalibrationConfig
 from hf_attncal.commands.adapt import adapt
 from hf_attncal.commands.train import train
-from hf_attncal.families import translators
+from hf_attncal.families import VARIANTS, Variant, translators
 from hf_attncal.models.calibration import FUSIONS
 from hf_attncal.models.configuration_attncal import CALIBRATIONS, AttnCalMarianConfig
 from hf_attncal.training.request import adapter_names, model_names
-from hf_attncal.variants import VARIANTS, Variant
 
 PAPERS = (Path(__file__).parents[1] / "docs" / "papers.md").read_text(encoding="utf-8")
 FIRST_CELLS = set(re.findall(r"(?m)^\| ([^|]+?) \|", PAPERS))

@@ -50,6 +50,9 @@ def demo(*, output: NewFolder = "demo") -> None:
     Args:
         output: folder for the page of the check, and the picture of a pair
 
+    Returns:
+        None; the links and findings are printed.
+
     Raises:
         CommandError: the folder cannot be made.
     """

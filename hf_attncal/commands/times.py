@@ -62,9 +62,8 @@ def times(
     with user_errors():
         lines = None if text is None else lines_of(text)
     check_loadable(model, observer)
-    from hf_attncal.speech.opening import load_speech
     from hf_attncal.speech.sound import read_audio
-    from hf_attncal.speech.transcribing import word_times
+    from hf_attncal.speech.transcribing import load_speech, word_times
     from hf_attncal.speech.writing import WORD_FORMATS, format_by_name
 
     with user_errors():

@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hf_attncal.families import Family, default_of, translators
+from hf_attncal.families import VARIANTS, Family, default_of, translators
 from hf_attncal.inference.running import TextLanguages
 from hf_attncal.io.errors import CommandError, user_errors
 from hf_attncal.io.files import check_readable
 from hf_attncal.io.messages import silenced_if_quiet
 from hf_attncal.metrics import records
-from hf_attncal.variants import VARIANTS
 
 from .sections import apply_overrides, merge_settings, read_settings
 

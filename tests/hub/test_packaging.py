@@ -253,7 +253,7 @@ def test_missing_extras_are_named_in_one_line(without_extras):
         "its wheel in place of the dot"
         for package, extra in (
             ("rouge-score", "rouge"),
-            ("accelerate", "train"),  # asked before anything is shown
+            ("matplotlib", "plot"),  # asked before anything is shown
             ("accelerate", "train"),
             ("peft", "adapters"),
             *ASKED.values(),

@@ -12,8 +12,8 @@ from transformers import (
     WhisperForConditionalGeneration,
 )
 
-from hf_attncal.speech.opening import Processor
 from hf_attncal.speech.timed_words import RATE, SpokenWindow, Word
+from hf_attncal.speech.transcribing import Processor
 
 TONES = {"low": 200.0, "mid": 700.0, "high": 1800.0, "top": 4000.0}
 SECONDS = 2
