@@ -57,7 +57,7 @@ from hf_attncal.checking.features import Vocabulary
 from hf_attncal.checking.logistic import Network, fit_logistic, fit_network, sigmoid
 from hf_attncal.checking.rules import fit_rules
 from hf_attncal.data.segmentation import Segments, segment
-from hf_attncal.data.synthetic.translation_errors import plant_errors
+from hf_attncal.data.translation_errors import plant_errors
 from hf_attncal.data.words import is_punctuation
 from hf_attncal.io.encoding import open_to_read
 from hf_attncal.io.files import sha256, write_json

@@ -10,7 +10,6 @@ import argparse
 import gzip
 import hashlib
 import io
-import lzma
 import random
 import re
 import tarfile
@@ -18,7 +17,7 @@ import urllib.request
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from hf_attncal.io.encoding import DamagedFile, decompressing
+from hf_attncal.io.encoding import READ_ERRORS
 from hf_attncal.io.files import write_bytes
 
 Fetch = Callable[[str], bytes]  # returns the bytes of a file, given its address
@@ -57,9 +56,7 @@ def check_sha256(address: str, data: bytes, expected: str) -> None:
 
 def compressed(name: str, text: bytes) -> bytes:
     """Compress text as the suffix of `name` says; the same text gives the same bytes."""
-    if name.endswith(".gz"):
-        return gzip.compress(text, mtime=0)
-    return lzma.compress(text) if name.endswith(".xz") else text
+    return gzip.compress(text, mtime=0) if name.endswith(".gz") else text
 
 
 # ---- corpora ----
@@ -122,7 +119,7 @@ def _hansards(members: Files) -> Files:
     size, small = _WPT03_TRANSLATION, _WPT03_SMALL
     return {
         **_parallel("train.100k", train[:small], ".gz"),
-        **_parallel("train.rest", train[small:], ".xz"),
+        **_parallel("train.rest", train[small:], ".gz"),
         **_parallel("mt-valid", fresh[:size], ".gz"),
         **_parallel("mt-test", fresh[size : 2 * size], ".gz"),
     }
@@ -141,13 +138,13 @@ def _members(archive: bytes) -> Files:
         ValueError: the data are not a whole .tar.gz.
     """
     try:
-        with decompressing(io.BytesIO(archive), ".gz") as data:
+        with gzip.GzipFile(fileobj=io.BytesIO(archive)) as data:
             with tarfile.open(fileobj=data, mode="r|") as tar:
                 files = {member.name: tar.extractfile(member).read() for member in tar if member.isfile()}
             while data.read(1 << 20):
                 pass
         return files
-    except (tarfile.TarError, DamagedFile) as error:
+    except (tarfile.TarError, *READ_ERRORS) as error:
         raise ValueError(f"The fetched file is not a whole .tar.gz ({error}).") from error
 
 

@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 
 from PIL import Image
 
-from hf_attncal.report.demo_page import PAGE
+from hf_attncal.commands.demo import PAGE
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from chromium import Browser, found
@@ -89,7 +89,7 @@ class Gallery:
     # ---- pictures ----
 
     def demonstration(self) -> None:
-        with_ready = "from pathlib import Path; from hf_attncal.report.demo_page import show_ready; show_ready(Path())"
+        with_ready = "from pathlib import Path; from hf_attncal.commands.demo import show_ready; show_ready(Path())"
         command = [sys.executable, "-c", with_ready]
         shown = subprocess.run(command, cwd=self.place, check=True, capture_output=True, text=True).stdout
         self.output = lambda words, columns: shown

@@ -1,6 +1,6 @@
 """Errors planted into clean pairs by another hand than the one that the check learns from.
 
-The package's generator (`hf_attncal.data.synthetic.translation_errors`) makes what a check learns. A measure on the
+The package's generator (`hf_attncal.data.translation_errors`) makes what a check learns. A measure on the
 same errors flatters, so these are made otherwise: other clauses, other lengths, other places, and kinds that nothing
 is learned from.
 """

@@ -1,4 +1,4 @@
-"""Table of the model families: one row per family, read by all code that depends on the family.
+"""Tables of the model families and of the variants of cross-attention: one row each, read by all code that needs them.
 
 To add a family, add its configuration and model files to `models/` and a row to `FAMILIES`; another package adds a row
 by the entry point `attncal.families`, under its model type. Functions of other rooms are named as "module:name" and
@@ -74,7 +74,7 @@ class Family(NamedTuple):
         sizes: function that fits the settings of a preset to the amount of text.
         after_preset: function that changes the settings of a preset once the others are known, if any.
         decoder_start: first token of the decoder. Default: pad.
-        switches: fields of `variants.py` that the configuration has.
+        switches: fields of `VARIANTS` that the configuration has.
         forms: further names for `--model`, each with its settings of the section `model`.
         attention: function that describes the attention of a configuration in words.
         source: class that extracts word alignments; None if they are extracted from attention.
@@ -397,3 +397,37 @@ class _LoaderOfTransformers:
         register()
         if self.finder in sys.meta_path:
             sys.meta_path.remove(self.finder)
+
+
+class Variant(NamedTuple):
+    """Variant of cross-attention.
+
+    It has a formula in `models/functional.py`, a value in `models/configuration_attncal.py`, a slow reference that the
+    fast one is compared with, and a line in docs/papers.md. tests/test_variants.py names and checks them.
+
+    Args:
+        name: name on the command line and in the table of a card.
+        field: configuration field that switches it on.
+        value: value of that field.
+        adapter: True if an adapter can add it to a finished model. Default: False.
+    """
+
+    name: str
+    field: str
+    value: str | bool
+    adapter: bool = False
+
+
+VARIANTS = {
+    variant.name: variant
+    for variant in (
+        Variant("fixed", "calibration", "fixed", adapter=True),
+        Variant("annealed", "calibration", "annealed", adapter=True),
+        Variant("gated", "calibration", "gated", adapter=True),
+        Variant("leaky", "leaky", True, adapter=True),
+        Variant("gumbel", "gumbel", True),
+        Variant("output_gate", "output_gate", True, adapter=True),
+        Variant("copy", "copy", True),
+        Variant("guided", "guided", True, adapter=True),
+    )
+}

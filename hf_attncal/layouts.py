@@ -1,7 +1,7 @@
 """Table of the files in the folder of a model: one row per kind of folder, with one row per file.
 
-Code that saves, loads, checks or publishes a folder reads this table. A new file needs a row here, which names its
-writer as a string: so a wing can store a file beside a model, and the core does not import the wing.
+Code that saves, loads, checks or publishes a folder reads this table. A new file needs a row here:
+so a wing can store a file beside a model, and the core does not import the wing.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetens
 CARD, RESULTS, RUN, LOCK = "README.md", "results.json", "run.json", "run.lock"
 SETTINGS_FILE, PROBABILITIES_FILE, CHECK_FILE = "alignment.json", "link_probabilities.json", "check.json"
 TIMES_FILE = "times.json"
-DIAGRAM, COUNTS = "link_probabilities.png", "hmm"
+COUNTS = "hmm"
 # Default multilingual encoder, and its commit on the Hub.
 DEFAULT_ENCODER = "intfloat/multilingual-e5-small", "fd1525a9fd15316a2d503bf26ab031a61d056e98"
 AUTO_ENCODER = "auto"  # name of the default encoder on the command line
@@ -41,7 +41,6 @@ class File(NamedTuple):
     Args:
         name: name, or a pattern with `*`.
         what: description.
-        written_by: function or class that writes it, "module:name"; "" for a file from elsewhere.
         fate: treatment when the folder is published. Default: it goes to the Hub.
         lack: problem of a folder without it; "" if it may be missing.
         is_object: True if it must be a JSON object.
@@ -52,7 +51,6 @@ class File(NamedTuple):
 
     name: str
     what: str
-    written_by: str = ""
     fate: Fate = Fate.HUB
     lack: str = ""
     is_object: bool = False
@@ -92,8 +90,6 @@ class Layout(NamedTuple):
         return [*missing, *(problem for kind in self.needs for problem in LAYOUTS[kind].problems(folder))]
 
 
-_MODEL, _TOKENIZER = "transformers:PreTrainedModel", "transformers:PreTrainedTokenizerBase"
-_TRANSLATOR = "hf_attncal.hub.translator_export:export_translator"
 _CODE_RUNS = "weights that may run code when they are loaded"
 _STAYS, _REFUSED = Fate.STAYS, Fate.REFUSED
 # The first matching row counts, so specific names come before patterns.
@@ -103,11 +99,11 @@ LAYOUTS = {
         Layout(
             "model",
             (
-                File(CONFIG, "the configuration", _MODEL, is_object=True, is_read=True),
-                File(GENERATION_CONFIG, "the settings of generate()", _MODEL, is_object=True, is_read=True),
-                File(INDEX, "the index of the weights", _MODEL, is_object=True),
-                File("model*.safetensors", "the weights", _MODEL, lack="no *.safetensors with weights", is_read=True),
-                File("*.py", "the code of the model", _MODEL, is_read=True),
+                File(CONFIG, "the configuration", is_object=True, is_read=True),
+                File(GENERATION_CONFIG, "the settings of generate()", is_object=True, is_read=True),
+                File(INDEX, "the index of the weights", is_object=True),
+                File("model*.safetensors", "the weights", lack="no *.safetensors with weights", is_read=True),
+                File("*.py", "the code of the model", is_read=True),
             ),
             marks=(CONFIG,),
             needs=("tokenizer",),
@@ -115,14 +111,8 @@ LAYOUTS = {
         Layout(
             "adapter",
             (
-                File(ADAPTER_CONFIG, "the configuration", "peft:PeftModel", is_object=True, is_read=True),
-                File(
-                    ADAPTER_WEIGHTS,
-                    "the weights",
-                    "hf_attncal.adapters.checkpoints:save_adapter",
-                    lack=f"no {ADAPTER_WEIGHTS} with the weights",
-                    is_read=True,
-                ),
+                File(ADAPTER_CONFIG, "the configuration", is_object=True, is_read=True),
+                File(ADAPTER_WEIGHTS, "the weights", lack=f"no {ADAPTER_WEIGHTS} with the weights", is_read=True),
             ),
             marks=(ADAPTER_CONFIG,),
             loaded_by="hf_attncal.adapters.loading",
@@ -133,22 +123,21 @@ LAYOUTS = {
                 File(
                     TOKENIZER_CONFIG,
                     "the settings",
-                    _TOKENIZER,
                     lack="no tokenizer (`tokenizer.save_pretrained(folder)` writes it)",
                     is_object=True,
                     is_read=True,
                 ),
-                File(TOKENIZER, "the tokenizer", _TOKENIZER, is_object=True, is_read=True, has_words=True),
-                File("tokenizer*.json", "more files of the tokenizer", _TOKENIZER),
-                File("special_tokens_map.json", "special tokens", _TOKENIZER, is_object=True, is_read=True),
-                File("added_tokens.json", "added tokens", _TOKENIZER, is_object=True, is_read=True, has_words=True),
-                File("vocab.json", "the vocabulary", _TOKENIZER, is_read=True, has_words=True),
-                File("vocab.txt", "the vocabulary", _TOKENIZER, is_read=True, has_words=True),
-                File("target_vocab.json", "the vocabulary of the other side", _TOKENIZER, has_words=True),
-                File("merges.txt", "merges of BPE", _TOKENIZER, is_read=True, has_words=True),
-                File("*.spm", "a model of SentencePiece", _TOKENIZER, is_read=True),
-                File("sentencepiece*.model", "a model of SentencePiece", _TOKENIZER, is_read=True),
-                File("chat_template.jinja", "the form of a conversation", _TOKENIZER),
+                File(TOKENIZER, "the tokenizer", is_object=True, is_read=True, has_words=True),
+                File("tokenizer*.json", "more files of the tokenizer"),
+                File("special_tokens_map.json", "special tokens", is_object=True, is_read=True),
+                File("added_tokens.json", "added tokens", is_object=True, is_read=True, has_words=True),
+                File("vocab.json", "the vocabulary", is_read=True, has_words=True),
+                File("vocab.txt", "the vocabulary", is_read=True, has_words=True),
+                File("target_vocab.json", "the vocabulary of the other side", has_words=True),
+                File("merges.txt", "merges of BPE", is_read=True, has_words=True),
+                File("*.spm", "a model of SentencePiece", is_read=True),
+                File("sentencepiece*.model", "a model of SentencePiece", is_read=True),
+                File("chat_template.jinja", "the form of a conversation"),
                 File("vocab*", "a vocabulary of another kind", fate=_REFUSED, is_read=True),
                 File("*.model", "a model of another tokenizer", fate=_REFUSED, is_read=True),
             ),
@@ -160,35 +149,30 @@ LAYOUTS = {
                 File(
                     SETTINGS_FILE,
                     "the chosen attention heads",
-                    "hf_attncal.alignment.seq2seq:Seq2SeqAttention",
                     learned_by="attncal align select {model} --source FILE --target FILE --gold FILE",
                 ),
                 File(
                     PROBABILITIES_FILE,
                     "the calibration of link scores",
-                    "hf_attncal.alignment.probabilities:LinkProbabilities",
                     learned_by="attncal align calibrate {model} --source FILE --target FILE --gold FILE",
                 ),
-                File(DIAGRAM, "the reliability diagram", "hf_attncal.hub.model_cards:write_probabilities_card"),
                 File(
                     CHECK_FILE,
                     "the learned check",
-                    "hf_attncal.checking.check_model:CheckModel",
                     learned_by="attncal check learn {model} --source FILE --target FILE",
                 ),
                 File(
                     TIMES_FILE,
                     "the learned evidence of unspoken words",
-                    "hf_attncal.speech.observed:Unspoken",
                     learned_by="hf_attncal.speech.learning.learn_word_times",
                 ),
-                File(COUNTS, "a statistical aligner", "hf_attncal.alignment.aligner_job:AlignerJob", _STAYS),
+                File(COUNTS, "a statistical aligner", _STAYS),
             ),
         ),
         Layout(
             "card",
             (
-                File(CARD, "the model card", "hf_attncal.hub.model_cards:write_model_card"),
+                File(CARD, "the model card"),
                 *(File(f"LICENSE{suffix}", "the licence") for suffix in ("", ".txt", ".md")),
                 *(File(f"NOTICE{suffix}", "a notice of the licence") for suffix in ("", ".txt", ".md")),
             ),
@@ -196,11 +180,10 @@ LAYOUTS = {
         Layout(
             "export",
             (
-                File(CTRANSLATE2, "a model of CTranslate2", _TRANSLATOR, _STAYS),
+                File(CTRANSLATE2, "a model of CTranslate2", _STAYS),
                 File(
                     EXPORTED,
                     "in the folder of CTranslate2, the exported model",
-                    _TRANSLATOR,
                     _STAYS,
                     learned_by="attncal export {model} --format ctranslate2",
                 ),
@@ -209,13 +192,13 @@ LAYOUTS = {
         Layout(
             "run",
             (
-                File(RESULTS, "the measurements", "hf_attncal.training.folder:finish"),
-                File(RUN, "the inputs of the run", "hf_attncal.training.folder:claimed", _STAYS),
-                File("checkpoint-*", "a checkpoint", "hf_attncal.training.checkpoints:last_checkpoints", _STAYS),
-                File(UNFINISHED, "incomplete files", "hf_attncal.io.files:fill_folder", _STAYS),
-                File(LOCK, "the process that holds the folder", "hf_attncal.training.folder:claimed", _STAYS),
-                File("*.hypotheses.txt", "generated texts", "hf_attncal.training.seq2seq:Seq2SeqJob", _STAYS),
-                File("training_args.bin", "arguments", "hf_attncal.training.calibrated:AttnCalTrainer", _STAYS),
+                File(RESULTS, "the measurements"),
+                File(RUN, "the inputs of the run", _STAYS),
+                File("checkpoint-*", "a checkpoint", _STAYS),
+                File(UNFINISHED, "incomplete files", _STAYS),
+                File(LOCK, "the process that holds the folder", _STAYS),
+                File("*.hypotheses.txt", "generated texts", _STAYS),
+                File("training_args.bin", "arguments", _STAYS),
             ),
             marks=(RUN,),
         ),

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import reference
 import torch
+from english_german import AlignedPair
 from transformers import BartConfig, BartForConditionalGeneration, MarianConfig, MarianMTModel, PreTrainedModel
 from warm import warm
 
@@ -26,9 +27,8 @@ from hf_attncal import (
     AttnCalMarianMTModel,
 )
 from hf_attncal.data.pharaoh import format_links
-from hf_attncal.data.synthetic.english_german import AlignedPair
+from hf_attncal.families import VARIANTS
 from hf_attncal.layouts import COUNTS, Fate, fate_of, kind_of_folder
-from hf_attncal.variants import VARIANTS
 
 # stock configuration, stock model, our configuration, our model
 FAMILIES = {

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import sentencepiece
 import torch
+from english_german import generate_pairs
 from seq2seq_helpers import randomized, sized
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import (
@@ -20,8 +21,6 @@ from transformers import (
     MBartTokenizer,
     NllbTokenizer,
 )
-
-from hf_attncal.data.synthetic.english_german import generate_pairs
 
 PAIRS = [tuple(" ".join(side) for side in (pair.source, pair.target)) for pair in generate_pairs(60, seed=5)]
 _LINES = [line for pair in PAIRS for line in pair]

@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 
 import torch
+from english_german import generate_split, write_pairs
 from seq2seq_helpers import randomized, sized
 from transformers import BertConfig, BertModel, MarianConfig, MarianMTModel
 
 from hf_attncal.data.pharaoh import format_links
-from hf_attncal.data.synthetic.english_german import generate_split, write_pairs
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.layouts import DEFAULT_ENCODER
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 import torch
+from english_german import generate_pairs
 from helpers import FAMILIES, TINY
 
-from hf_attncal.data.synthetic.english_german import generate_pairs
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 
 PAIRS = [pair for pair in generate_pairs(40, seed=5) if len(pair.source) < 9][:6]

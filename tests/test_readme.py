@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 import sample_folder
+from english_german import generate_pairs, write_pairs
 
 import hf_attncal
 from hf_attncal import AttnCalMarianMTModel
 from hf_attncal.commands import main
-from hf_attncal.data.synthetic.english_german import generate_pairs, write_pairs
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

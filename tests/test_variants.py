@@ -9,14 +9,24 @@ import pytest
 from hf_attncal.adapters import AttentionCalibrationConfig
 from hf_attncal.commands.adapt import adapt
 from hf_attncal.commands.train import train
-from hf_attncal.families import translators
+from hf_attncal.families import VARIANTS, Variant, translators
 from hf_attncal.models.calibration import FUSIONS
 from hf_attncal.models.configuration_attncal import CALIBRATIONS, AttnCalMarianConfig
 from hf_attncal.training.request import adapter_names, model_names
-from hf_attncal.variants import VARIANTS, Variant
 
 PAPERS = (Path(__file__).parents[1] / "docs" / "papers.md").read_text(encoding="utf-8")
 FIRST_CELLS = set(re.findall(r"(?m)^\| ([^|]+?) \|", PAPERS))
+# Slow reference under tests/, first cell of the line in docs/papers.md, and classes with the added parameters.
+PARTS = {
+    "fixed": ("reference:fixed", "eq. 10 fixed", ["calibration.MaskNetwork"]),
+    "annealed": ("reference:annealed", "eq. 11 annealed", ["calibration.MaskNetwork"]),
+    "gated": ("reference:gated", "eq. 12 gated", ["calibration.MaskNetwork", "calibration.HeadGate"]),
+    "leaky": ("reference:null_scores", "Mask-Align, sec. 3.2", ["calibration.NullToken"]),
+    "gumbel": ("reference:gumbel_softmax", "Discrete Transformer", []),
+    "output_gate": ("reference:gated_output", "output gate (ours)", ["calibration.OutputGate"]),
+    "copy": ("reference_copying:word_probabilities", "eq. 9", ["copying.CopyMechanism"]),
+    "guided": ("reference:guided", "alignment loss", []),
+}
 
 
 def exists(name: str) -> bool:
@@ -44,6 +54,7 @@ def named_in(help_text: str, name: str) -> bool:
 
 def missing(variant: Variant) -> list[str]:
     """Return the missing parts of a variant."""
+    reference, paper, learned = PARTS[variant.name]
     parts = {
         "setting": takes(AttnCalMarianConfig, variant),
         "setting of an adapter": takes(AttentionCalibrationConfig, variant) == variant.adapter,
@@ -52,10 +63,9 @@ def missing(variant: Variant) -> list[str]:
         "help of train": named_in(train.__doc__, variant.name),
         "help of adapt": named_in(adapt.__doc__, variant.name) == variant.adapter,
         "family": any(variant.field in family.switches for family in translators().values()),
-        "slow reference": exists(variant.reference),
-        "line of the papers": variant.paper in FIRST_CELLS,
-        "what it learns": all(exists(f"hf_attncal.models.{name.replace('.', ':')}") for name in variant.learned),
-        "equation": bool(variant.equation),
+        "slow reference": exists(reference),
+        "line of the papers": paper in FIRST_CELLS,
+        "what it learns": all(exists(f"hf_attncal.models.{name.replace('.', ':')}") for name in learned),
     }
     return [part for part, there in parts.items() if not there]
 

@@ -9,7 +9,7 @@
     python training/train.py --config configs/adapter/gated.yaml --data DIR model.checkpoint=FOLDER
 
 `--resume` goes on from the last checkpoint in `training.output_dir`, with the settings and the data that the run began
-with unless `--allow-changes` is given. Several processes read the same batches (on CPUs
+with. Several processes read the same batches (on CPUs
 `torchrun --nproc_per_node 2`, as `accelerate launch` starts one process there):
 
     accelerate launch --num_processes 2 training/train.py \
@@ -54,7 +54,6 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--data", help="folder of the data files (data.root)")
     parser.add_argument("--results", help="write results.json to this file too")
     parser.add_argument("--resume", action="store_true", help="go on from the last checkpoint, if there is one")
-    parser.add_argument("--allow-changes", action="store_true", help="--resume with other settings or data")
     parser.add_argument("--debug", action="store_true", help="show where in the code an error arose")
     parser.add_argument("settings", nargs="*", help="section.key=value")
     options = parser.parse_intermixed_args(arguments)
@@ -74,7 +73,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
             gate.note_inputs(options.config, *config.data.files().values(), *config.starts().values())
             gate.check_file(options.results, "--results")
     command = ["python", *sys.argv] if arguments is None else [parser.prog, *arguments]
-    results = job.train(config, resume=options.resume, allow_changes=options.allow_changes, command=command)
+    results = job.train(config, resume=options.resume, command=command)
     if options.results and PartialState().is_main_process:
         write_json(results, options.results)
     return results

@@ -12,7 +12,7 @@ import torch
 
 from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.data.segmentation import segment, white_space_words
-from hf_attncal.data.synthetic.translation_errors import Pair, PlantedError, plant_errors
+from hf_attncal.data.translation_errors import Pair, PlantedError, plant_errors
 from hf_attncal.io.errors import CommandError, user_errors
 from hf_attncal.io.gate import claim_folder
 from hf_attncal.io.messages import progress_reports

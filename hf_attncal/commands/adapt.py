@@ -65,8 +65,7 @@ def adapt(
         config: small, base or probe, or a YAML file of settings; other options override it [default: small]
         minutes: time budget in minutes, which may reduce the number of steps [default: no limit]
         dry_run: print the settings and train nothing
-        resume: continue from the last checkpoint in the folder, with the same settings and data. With `--resume
-            resume=changed`, they may differ
+        resume: continue from the last checkpoint in the folder, with the same settings and data
         running: languages of the text, for a multilingual model
 
     Returns:
@@ -102,6 +101,6 @@ def _job() -> type:
 
 def _observer_job() -> type:
     import hf_attncal.alignment.counting  # noqa: F401
-    from hf_attncal.training.observer import ObserverJob
+    from hf_attncal.training.adapter import ObserverJob
 
     return ObserverJob

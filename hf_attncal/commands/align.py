@@ -50,7 +50,7 @@ def align(
         attncal align run deen --source text.de --target text.en --output pairs.html --format html
         attncal align run MODEL --source text.en --target text.de --output links.align
         echo 'the house ||| das Haus' | attncal align run MODEL --scores
-        attncal align run MODEL --source text.ja.zst --target text.en.zst --tokenize --offsets --output links.zst
+        attncal align run MODEL --source text.ja.gz --target text.en.gz --tokenize --offsets --output links.gz
         attncal align run MODEL --source text.en --target text.de --shard 3/20 --output 'links.{}.gz'
         attncal align run MODEL --source text.en --target text.de --read layer=3
 
@@ -59,7 +59,7 @@ def align(
     Args:
         model: deen or ende (German and English, in the package), or folder or Hub name of a word aligner or an
             encoder-decoder
-        source: source sentences, one per line, plain or compressed (.gz, .xz, .zst). If there is no --target, each
+        source: source sentences, one per line, plain or compressed (.gz). If there is no --target, each
             line has both sides, `source ||| target` [default: standard input]
         target: target sentences, one per line [default: in the lines of --source]
         output: file for the links, compressed according to its name; written as FILE.partial and renamed when complete

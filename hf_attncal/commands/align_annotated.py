@@ -33,7 +33,7 @@ def calibrate(
     Learn from annotated pairs how likely a link is to be right, given its score (Platt scaling), and write the result
     to link_probabilities.json. `attncal align run` and `WordAligner` read it: from then on, scores are probabilities.
     The links stay the same. A link is right if it is annotated as sure or possible. The calibration errors of scores
-    and cross-validated probabilities are printed, and go into the model card with a diagram.
+    and cross-validated probabilities are printed, and go into the model card.
 
     Examples:
         attncal align calibrate MODEL --source dev.en --target dev.de --gold dev.align
@@ -42,7 +42,7 @@ def calibrate(
 
     Args:
         model: folder or Hub name of a word aligner, an encoder-decoder or an adapter
-        source: source sentences, one per line; plain, .gz, .xz or .zst
+        source: source sentences, one per line; plain or .gz
         target: target sentences, one per line
         gold: annotated links in Pharaoh format, counted from 0; `p` or `?` marks a possible link
         output: folder for link_probabilities.json [default: the model's folder]
@@ -92,7 +92,7 @@ def select(
 
     Args:
         model: folder or Hub name of an encoder-decoder, or of an adapter for one
-        source: source sentences, one per line; plain, .gz, .xz or .zst
+        source: source sentences, one per line; plain or .gz
         target: target sentences, one per line
         gold: annotated links in Pharaoh format, between words separated by white space, counted from 0; `p` or `?`
             marks a possible link

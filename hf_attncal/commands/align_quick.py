@@ -46,7 +46,7 @@ def align_quick(
         >>> alignments = hf_attncal.align_quick("text.en", "text.de")
 
     Args:
-        source: source sentences, one per line, plain or compressed (.gz, .xz, .zst). If there is no --target, each
+        source: source sentences, one per line, plain or compressed (.gz). If there is no --target, each
             line has both sides, `source ||| target` [default: standard input]
         target: target sentences, one per line [default: in the lines of --source]
         with_source: source sentences of another text in the same languages, which is counted too, but not aligned

@@ -59,8 +59,7 @@ def train_aligner(
             intfloat/multilingual-e5-small; only used in training [default: none]
         minutes: time budget; fewer steps are done if needed [default: no limit]
         dry_run: print the plan and train nothing
-        resume: continue from the last checkpoint in the folder, with the same settings and data. With `--resume
-            resume=changed`, they may differ
+        resume: continue from the last checkpoint in the folder, with the same settings and data
 
     Returns:
         The `folder`, and its `scores`, the content of results.json; for a dry run the settings.

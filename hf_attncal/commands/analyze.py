@@ -56,7 +56,7 @@ def analyze(
 
     Args:
         model: folder or Hub name of an encoder-decoder, or of an adapter
-        source: source sentences, one per line; plain, .gz, .xz or .zst
+        source: source sentences, one per line; plain or .gz
         target: their translations, one per line [default: the model's own translations, with 4 beams]
         gold: annotated word links, to score the methods: `i-j` sure, `ipj` possible, counted from 0 [default: none]
         tags: parts of speech of the target words: one line per sentence, one tag per word, separated by spaces

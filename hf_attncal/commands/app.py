@@ -31,7 +31,7 @@ _NUMBERS = (int, int | None, float, float | None)
 _RUNNING = Group("Running", sort_key=90)
 _COMMON = """For every command:
   -h, --help     show this help
-  -v, --verbose  also print each step, the time and the memory; -vv: also messages of libraries
+  -v, --verbose  also print each step and the time; -vv: also messages of libraries
   -q, --quiet    print only results and errors: no progress, no warnings
   --debug        show the traceback of an error"""
 

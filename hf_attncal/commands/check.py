@@ -67,11 +67,11 @@ def check(
     Args:
         model: deen (German-English) or ende (English-German), which are in the package; or the folder or Hub name of a
             word aligner. In Python also a WordAligner or a Checker. [default: only the encoder checks]
-        source: source sentences, one per line; plain, .gz, .xz or .zst; or a document: JSON, Markdown, SRT, VTT, or a
+        source: source sentences, one per line; plain or .gz; or a document: JSON, Markdown, SRT, VTT, or a
             file with both languages (PO, XLIFF, CSV, TSV). If there is no MODEL, it must be given as --source
         target: translations, one per line; or the translated document, whose segments are first paired with the
             source's [default: the other language of a file with both]
-        output: output file, compressed if its name ends with .gz, .xz or .zst; FILE.partial until complete
+        output: output file, compressed if its name ends with .gz; FILE.partial until complete
         format: tsv: line number, the probabilities, the kinds of errors that are flagged, the names of errors, and
             both sides; json: one object per line, with words and spans; marked: both sides with [-omissions-] and
             {+additions+}; html: a page with the same marks; kept: both sides of the lines that are not flagged,

@@ -62,7 +62,7 @@ def score(
         >>> hf_attncal.score(["0-0 1-1"], ["0-0"]).rows[0].aer
 
     Args:
-        gold: gold alignment, or references; may be compressed (.gz, .xz, .zst)
+        gold: gold alignment, or references; may be compressed (.gz)
         hypotheses: one or more files of predicted links (scores, as in i-j:0.93, are ignored), translations or
             summaries; one may be - for standard input
         metric: word links (aer), translations (bleu, chrf) or summaries (rouge)

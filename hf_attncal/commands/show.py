@@ -70,14 +70,13 @@ def show(
     check_loadable(model, aligner)
     translator, tokenizer = load_model(model, running, beams)
     from hf_attncal.alignment.aligner_opening import open_aligner
-    from hf_attncal.hub.model_cards import read_model_card
     from hf_attncal.report.figures.report_files import write_page
     from hf_attncal.report.pairs import report_on_sentences
 
     align = None
     if aligner is not None:
         align = open_aligner(os.fspath(aligner), replace(running, revision=None, languages=None)).align
-    title = read_model_card(model).name or Path(model).resolve().name
+    title = Path(model).resolve().name
     with user_errors():
         report = report_on_sentences(translator, tokenizer, lines, title, align=align, beams=beams)
         write_page(report, page, "--output")

@@ -44,8 +44,8 @@ def summarize(
 
     Args:
         model: folder or Hub name of an encoder-decoder, or of an adapter. In Python also (model, tokenizer).
-        source: texts, one per line; plain, .gz, .xz or .zst
-        output: output file, compressed if its name ends with .gz, .xz or .zst; FILE.partial until complete
+        source: texts, one per line; plain or .gz
+        output: output file, compressed if its name ends with .gz; FILE.partial until complete
         format: text: the summary; marked: copied words in brackets, each with the number, from 0, of its word in the
             text, `[Oslo]4 wins`; copied: `summary TAB i-j i-j`, word j of the summary is copied from word i of the
             text; json: one object per line, with source, summary, score, tokens, their scores, and the copied words of
@@ -68,10 +68,9 @@ def summarize(
             summarised; all texts before it are written.
     """
     check_range("--beams", beams, 1)
-    from hf_attncal.inference.search import generation_settings, texts_to_try
+    from hf_attncal.inference.search import generation_settings
 
     settings = generation_settings(generation)
-    trials = texts_to_try(settings)
     text = check_text(source, {"--output": output})
     from hf_attncal.inference.encoder_decoders import load_model
     from hf_attncal.inference.opening import fetched
@@ -92,6 +91,7 @@ def summarize(
     reading: dict[str, Any] = {"batch_size": running.batch_size or _BATCH, "too_long": too_long}
     settings |= {"num_beams": beams, "scores": scores or format == "json", "copied": copied}
     work = summarizing(loaded[0], loaded[1], **reading, **settings)
-    try_answers(work, label, [trial_source(loaded[1]) for _ in trials])
+    if generation:
+        try_answers(work, label, [trial_source(loaded[1])])
     reading |= {"longest_line": running.longest_line or _LONGEST, "progress": running.progress}
     return answer_text(loaded, text, work, Form("summary", format, scores, copied), output=output, **reading)

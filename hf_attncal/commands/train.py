@@ -36,7 +36,7 @@ def train(
 
     Train a vocabulary and a model whose size and number of steps fit the text, and measure BLEU (of summaries ROUGE,
     of a language model perplexity) on dev and test text. The folder is a checkpoint for `attncal translate` or
-    `attncal summarize`, with a card. Files may end with .gz, .xz or .zst. For several processes, use `accelerate
+    `attncal summarize`, with a card. Files may end with .gz. For several processes, use `accelerate
     launch` or `torchrun` with training/train.py.
 
     The names of --model are joined by +, in any order. Backbone: marian, bart, ssru (Marian with a recurrent decoder),
@@ -72,8 +72,7 @@ def train(
         config: small or base, or a YAML file of settings; other options override it [default: small]
         minutes: time budget in minutes, which may reduce the number of steps [default: no limit]
         dry_run: print the settings and train nothing
-        resume: continue from the last checkpoint in the folder, with the same settings and data. With `--resume
-            resume=changed`, they may differ
+        resume: continue from the last checkpoint in the folder, with the same settings and data
         running: languages of the text, for the card and for a multilingual tokenizer
 
     Returns:

@@ -1,4 +1,4 @@
-"""`attncal translate`: write one translation per line, with scores, links and verdicts if requested."""
+"""`attncal translate`: write one translation per line, with scores and links if requested."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 GROUPS = {
     "Word links between source and translation": ("alignments", "aligner"),
-    "Omissions and additions in each translation": ("check",),
     "Search": ("beams", "generation", "too_long"),
 }
 _BATCH = 32  # lines
@@ -29,7 +28,6 @@ def translate(
     scores: bool = False,
     alignments: Annotated[Path | bool | None, Kind("FILE", written="file")] = None,
     aligner: Loaded | None = None,
-    check: Loaded | None = None,
     beams: int = 4,
     generation: Values = None,
     too_long: Literal["error", "truncate"] = "error",
@@ -49,19 +47,16 @@ def translate(
 
     Args:
         model: folder or Hub name of an encoder-decoder, or of an adapter. In Python also (model, tokenizer).
-        source: text, one sentence per line; plain, .gz, .xz or .zst
-        output: output file, compressed if its name ends with .gz, .xz or .zst; FILE.partial until complete
+        source: text, one sentence per line; plain or .gz
+        output: output file, compressed if its name ends with .gz; FILE.partial until complete
         format: text: the translation; json: one object per line, with source, translation, score, tokens, their
-            scores, and the alignment and the verdict if requested
+            scores, and the alignment if requested
         scores: write the score and a TAB before each translation; the score is the log-probability divided by length
             ** length_penalty
         alignments: output file for the links, one line `i-j i-j` per translation, counted from 0. With --format json,
             `--alignments -` writes the links into the JSON [default: none]
         aligner: folder or Hub name of a word aligner that makes the links [default: the attention of MODEL, with the
             settings of `attncal align select` if it was run]
-        check: word aligner that checks each translation: deen, ende, or the folder or Hub name of one prepared by
-            `attncal check learn`. A line is then `kinds of errors TAB translation`, with `-` for no error (after
-            `score TAB` with --scores); json has all probabilities [default: none]
         beams: beam size; 1 is greedy
         generation: settings of transformers' generate() as KEY=VALUE, after --generation or anywhere on the command
             line: length_penalty=1.2, max_new_tokens=200 (the default is twice the longest source of the batch plus
@@ -72,7 +67,7 @@ def translate(
 
     Returns:
         Without `output`, the lines that the command writes, or with `format="json"` an `Answer` for each: `text`,
-        `score`, `alignment`, `verdict` and further details.
+        `score`, `alignment` and further details.
 
     Raises:
         CommandError: options that do not go together, a model that cannot be loaded, or a line that cannot be
@@ -90,19 +85,18 @@ def translate(
             "reads. Give --aligner."
         )
     check_range("--beams", beams, 1)
-    from hf_attncal.inference.search import generation_settings, texts_to_try
+    from hf_attncal.inference.search import generation_settings
 
     settings = generation_settings(generation)
     text = check_text(source, {"--output": output, "--alignments": links})
     from hf_attncal.inference.encoder_decoders import load_model
     from hf_attncal.inference.opening import check_loadable, fetched
 
-    check_loadable(aligner, check)
+    check_loadable(aligner)
     name = fetched(model, running)
     loaded = load_model(name, running, beams)
     folder = None if loaded is model else getattr(loaded[0], "of_model", name)  # folder with its alignment.json
     from hf_attncal.alignment.aligner_opening import aligner_beside
-    from hf_attncal.checking.checker import open_checker
     from hf_attncal.data.languages import trial_source
     from hf_attncal.inference.answers import Form, answer_text, try_answers
     from hf_attncal.inference.translation import translating
@@ -120,12 +114,12 @@ def translate(
         loaded[1],
         aligner=linking,
         generate=generate,
-        checker=None if check is None else open_checker(check, others),
         num_beams=beams,
         scores=scores or format == "json",
         **reading,
         **settings,
     )
-    try_answers(work, folder or "the model", [trial_source(loaded[1]) for _ in texts_to_try(settings)])
+    if settings:
+        try_answers(work, folder or "the model", [trial_source(loaded[1])])
     reading |= {"longest_line": running.longest_line or LONGEST_LINE, "progress": running.progress}
     return answer_text(loaded, text, work, Form("translation", format, scores), output=output, links=links, **reading)

@@ -240,6 +240,9 @@ class Gold:
 
         Raises:
             ValueError: see `read_pairs` and `gold_links`.
+
+        Warns:
+            UserWarning: see `gold_links`.
         """
         pairs = list(zip(*read_pairs(source, target), strict=True))
         return cls(pairs, gold_links(gold, pairs))

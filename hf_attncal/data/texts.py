@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from itertools import islice
 from typing import Any, BinaryIO, NamedTuple
 
-from hf_attncal.io.encoding import DamagedFile
+from hf_attncal.io.encoding import READ_ERRORS
 from hf_attncal.io.errors import CommandError, user_errors
 from hf_attncal.io.files import Text, lines_of, split_lines
 from hf_attncal.io.messages import LOG
@@ -243,7 +243,7 @@ def _count_lines(path: str) -> int:
     with open_file(path, "rb") as file:
         try:
             return sum(1 for _ in file)
-        except (OSError, DamagedFile) as error:
+        except READ_ERRORS as error:
             raise CommandError(f"{path} cannot be read: {error}.") from error
 
 

@@ -1,4 +1,4 @@
-"""Draw figures with matplotlib: heat maps, lines, bars, reliability diagrams."""
+"""Draw figures with matplotlib: heat maps, lines, bars."""
 
 import io
 import warnings
@@ -312,26 +312,6 @@ def lines(
     _rule(axes)
     style: dict[str, Any] = {"loc": "lower center", "ncols": 2, "frameon": False, "handlelength": 3.2}
     figure.legend(*axes.get_legend_handles_labels(), fontsize=POINTS, labelcolor=TEXT_COLOUR, **style)
-    return figure
-
-
-def reliability_diagram(series: Mapping[str, Sequence[tuple[float, float, int]]]) -> Figure:
-    """Draw the share of right statements per bin of probability; below the dashed line probabilities are too high.
-
-    Args:
-        series: name -> bins (mean probability, share that is right, number), from `metrics.probabilities`.
-
-    Returns:
-        A figure like that of `heat_map`.
-    """
-    points = {name: [bin[:2] for bin in bins] for name, bins in series.items()}
-    figure = lines(points, "probability", "share that is right")
-    axes = figure.axes[0]
-    low = min(value for marks in points.values() for mark in marks for value in mark)
-    ends = [0.1 * np.floor(10 * low), 1.0]
-    axes.plot(ends, ends, color=FAINT, linestyle="--", linewidth=1, zorder=0)
-    margin = 0.02 * (ends[1] - ends[0])
-    axes.set(xlim=(ends[0] - margin, ends[1] + margin), ylim=(ends[0] - margin, ends[1] + margin))
     return figure
 
 

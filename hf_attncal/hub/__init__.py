@@ -3,9 +3,7 @@
 from .hub_folder import HubFolder, inspect_folder
 from .isolated import load_in_fresh_process, translate_in_fresh_process
 from .model_cards import (
-    CardFacts,
     Result,
-    read_model_card,
     write_adapter_card,
     write_model_card,
     write_trained_adapter_card,
@@ -15,7 +13,6 @@ from .published_card import CardFields
 from .translator_export import ExportError, export_translator
 
 __all__ = [
-    "CardFacts",
     "CardFields",
     "ExportError",
     "HubFolder",
@@ -26,7 +23,6 @@ __all__ = [
     "inspect_folder",
     "load_in_fresh_process",
     "publish_folder",
-    "read_model_card",
     "translate_in_fresh_process",
     "write_adapter_card",
     "write_model_card",

@@ -1,25 +1,23 @@
-"""Write and read model cards: description, loading and scores of a model or adapter.
+"""Write model cards: description, loading and scores of a model or adapter.
 
 The text is in the templates of `model_cards/`; `families.py` has the template of each family.
 """
 
 import json
-import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from huggingface_hub import ModelCard, ModelCardData, try_to_load_from_cache
+from huggingface_hub import ModelCard, ModelCardData
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from yaml import YAMLError
 
 from hf_attncal.families import FAMILIES
 from hf_attncal.io.extras import ORIGIN_HINT, install_command
-from hf_attncal.io.files import whole_file, write_text
-from hf_attncal.layouts import CARD, DIAGRAM
+from hf_attncal.io.files import write_text
+from hf_attncal.layouts import CARD
 from hf_attncal.metrics.probabilities import ProbabilityScore
 
 from .hub_folder import base_folder, inspect_folder
@@ -48,14 +46,6 @@ class Result:
     value: float
     signature: str
     digits: int = 1  # after the decimal point
-
-
-@dataclass(frozen=True)
-class CardFacts:
-    """Facts in a model card: the model's name ("" for none), its languages and scores."""
-
-    name: str = ""
-    facts: Mapping[str, str] = field(default_factory=dict)
 
 
 def write_model_card(
@@ -120,32 +110,6 @@ def write_model_card(
     path = saved.path / CARD
     ModelCard(text).save(path)
     return path
-
-
-def read_model_card(model: str | Path) -> CardFacts:
-    """Read the card of a folder, or of a Hub name whose card is in the cache; a missing card gives no facts.
-
-    Name and scores are read only from cards of this package's families, languages from any card with one or two.
-    """
-    folder = Path(model)
-    try:
-        file = folder / CARD if folder.is_dir() else try_to_load_from_cache(str(model), CARD)
-        card = ModelCard.load(file, ignore_metadata_errors=True) if isinstance(file, str | Path) else None
-    except (OSError, TypeError, ValueError, YAMLError):  # no card, or an unreadable one
-        card = None
-    if card is None:
-        return CardFacts()
-    data: Any = card.data
-    languages = data.language or []
-    languages = [languages] if isinstance(languages, str) else languages
-    cards = (card for family in FAMILIES.values() for card in (family.card, family.causal_card) if card is not None)
-    has_our_tag = not {card.tag for card in cards}.isdisjoint(data.tags or [])
-    name = re.search(r"^# (.+)$", card.text, re.MULTILINE)
-    facts = {"Languages": "–".join(map(str, languages))} if 0 < len(languages) <= 2 else {}
-    if has_our_tag:
-        scores = re.findall(r"^\| (BLEU|chrF|ROUGE-\w+) \| ([\d.]+) \|", card.text, re.MULTILINE)
-        facts |= {measure: f"{score} (its model card)" for measure, score in scores}
-    return CardFacts(name[1].strip() if has_our_tag and name else "", facts)
 
 
 def write_trained_adapter_card(
@@ -224,8 +188,6 @@ def write_probabilities_card(
 ) -> Path:
     """Put a section about link probabilities into `README.md`, replacing an earlier one; the rest stays.
 
-    If matplotlib is installed, a reliability diagram is written beside the card.
-
     Args:
         folder: folder of the checkpoint.
         before: measurement of the model's own scores as probabilities.
@@ -235,17 +197,7 @@ def write_probabilities_card(
     Returns:
         The path of the card.
     """
-    diagram: str | None = DIAGRAM
-    try:
-        from hf_attncal.drawing.plots import reliability_diagram  # needs matplotlib, which is optional
-    except ImportError:
-        diagram = None
-    else:
-        figure = reliability_diagram({"scores of the model": before.bins, "probabilities": after.bins})
-        with whole_file(Path(folder) / DIAGRAM) as partial:
-            figure.savefig(partial, dpi=150, format="png")
-    words = {"before": before, "after": after, "measured_on": measured_on}
-    section = render("link_probabilities", **words, diagram=diagram)
+    section = render("link_probabilities", before=before, after=after, measured_on=measured_on)
     return _put_section(folder, section, *_PROBABILITIES)
 
 

@@ -28,7 +28,6 @@ from .generation import Generated, LineTooLongError, source_limit
 
 _VERBS = {"translation": "translated", "summary": "summarised"}
 _NAMED = 10  # number of lines that a warning lists
-_IN_THE_LINE = ("source", "target")  # fields of a verdict that the answer already has
 _COPY_FIELDS = {
     "copied_shares": "share",
     "source_tokens": "source_token",
@@ -44,14 +43,12 @@ class Answer:
     Args:
         source: the line.
         generated: the text, with scores and copies if they were requested.
-        verdict: verdict of a checker. Default: None.
         alignment: links of an aligner. Default: None.
         unlinked: True if the pair is too long for the aligner.
     """
 
     source: str
     generated: Generated
-    verdict: Any = None
     alignment: Any = None
     unlinked: bool = False
 
@@ -83,9 +80,6 @@ class Answer:
                 values[name] = tuple(getattr(copy, field) for copy in generated.copies)
         if self.alignment is not None or self.unlinked:
             values["alignment"] = self.alignment and self.alignment.to_dict()
-        if self.verdict is not None:
-            verdict = self.verdict.to_dict()
-            values["check"] = {name: value for name, value in verdict.items() if name not in _IN_THE_LINE}
         return values
 
     def line(self, scores: bool = False, form: str = "text") -> str:
@@ -97,8 +91,6 @@ class Answer:
                 links from word i of the line to word j of the text after the text.
         """
         columns = [marked(self.generated) if form == "marked" else self.text]
-        if self.verdict is not None:
-            columns.insert(0, ",".join(self.verdict.flagged) or "-")
         if scores:
             columns.insert(0, "" if self.score is None else f"{self.score:.4f}")
         if form == "copied":

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hf_attncal.io.errors import CommandError, one_line
 from hf_attncal.io.messages import LOG
-from hf_attncal.layouts import ADAPTER_CONFIG, CONFIG, GENERATION_CONFIG, LAYOUTS, TOKENIZER_CONFIG, check_one_model
+from hf_attncal.layouts import ADAPTER_CONFIG, CONFIG, LAYOUTS, TOKENIZER_CONFIG, check_one_model
 
 from .running import Running
 
@@ -25,14 +25,6 @@ TOKENIZER_FILES = LAYOUTS["tokenizer"].marks
 _HUB_NAME = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
 _SECONDS = 5  # timeout of a request to the Hub
 _TWO_MODELS = (*LAYOUTS["adapter"].marks, "model.safetensors")  # files of a repository with an adapter and a model
-# Fields of a generation configuration that make transformers run code from the Hub, with their harmless values.
-_FIELDS_THAT_RUN_CODE = {
-    "constraints": (None, []),
-    "force_words_ids": (None, []),
-    "num_beam_groups": (None, 1),
-    "penalty_alpha": (None, 0),
-    "dola_layers": (None,),
-}
 
 
 def is_hub_name(name: str | Path) -> bool:
@@ -179,12 +171,7 @@ def load_errors(name: str) -> Iterator[None]:
         raise
     except Exception as error:
         text, code = one_line(error), "trust_remote_code" in str(error)
-        if code and (fields := fields_that_run_code(name)):
-            problem = (
-                f"cannot be used: its generation_config.json has {', '.join(f'`{field}`' for field in fields)}, for "
-                "which transformers would run code from another repository. Remove it there."
-            )
-        elif code and has_own_code(name):
+        if code and has_own_code(name):
             problem = (
                 "comes with its own model code (`auto_map` in its config.json). Read it, and pass --trust-remote-code "
                 "to run it."
@@ -271,12 +258,6 @@ def has_own_code(name: str | Path) -> bool:
     base = _values_of(name, ADAPTER_CONFIG).get("base_model_name_or_path") or name
     files = (CONFIG, TOKENIZER_CONFIG)
     return any(_values_of(part, file).get("auto_map") for part in {str(name), str(base)} for file in files)
-
-
-def fields_that_run_code(name: str | Path) -> list[str]:
-    """Return the fields of generation_config.json that make transformers run code from another repository."""
-    values = _values_of(name, GENERATION_CONFIG)
-    return [field for field, unset in _FIELDS_THAT_RUN_CODE.items() if values.get(field) not in unset]
 
 
 def _values_of(name: str | Path, file: str) -> dict:

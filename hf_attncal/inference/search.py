@@ -1,82 +1,34 @@
 """Settings of the search: fields of transformers' `GenerationConfig` that make sense for one text per line."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from hf_attncal.io.errors import CommandError, settings_by_name
 
 LENGTH_PENALTY = 5.0  # beyond, powers of lengths are no numbers that a score can be divided by
 
 
-class _Field(NamedTuple):
-    """Rule of a field: its description for messages, and a test of values."""
-
-    rule: str
-    fits: Callable[[Any], bool]
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and -1e300 < value < 1e300
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 31
-
-
-def _are_ids(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(_is_whole(token) and token >= 0 for token in value)
-
-
-def _at_least(low: int) -> _Field:
-    return _Field(f"a whole number >= {low}", lambda value: _is_whole(value) and value >= low)
-
-
-def _between(low: float, high: float) -> _Field:
-    return _Field(f"a number from {low:g} to {high:g}", lambda value: _is_number(value) and low <= value <= high)
-
-
-_ABOVE_0 = _Field("a number > 0", lambda value: _is_number(value) and value > 0)
-_YES_NO = _Field("true or false", lambda value: isinstance(value, bool))
-_ID = _Field("the number of a token", lambda value: _is_whole(value) and value >= 0)
-_IDS = _Field("a list of numbers of tokens", _are_ids)
-_TEXT = _Field("text", lambda value: isinstance(value, str))
-_SAMPLING = {
-    "temperature": _ABOVE_0,
-    "top_k": _at_least(1),
-    **dict.fromkeys(("top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff"), _between(0, 1)),
+# Fields of transformers' `GenerationConfig` by the type of their values, and our own `prefix`, text before each line.
+_SAMPLING = ("temperature", "top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff")
+_NUMBERS = ("length_penalty", "repetition_penalty", "encoder_repetition_penalty", *_SAMPLING)
+_WHOLE = (
+    *("max_new_tokens", "min_new_tokens", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size"),
+    *("forced_bos_token_id", "forced_eos_token_id", "top_k"),
+)
+_SWITCHES = ("renormalize_logits", "remove_invalid_values", "use_cache", "do_sample")
+_LISTS = ("exponential_decay_length_penalty", "bad_words_ids", "suppress_tokens", "begin_suppress_tokens")
+FIELDS: dict[str, tuple[str, type | tuple[type, ...]]] = {
+    **dict.fromkeys(_NUMBERS, ("a number", (int, float))),
+    **dict.fromkeys(_WHOLE, ("a whole number", int)),
+    **dict.fromkeys(_SWITCHES, ("true or false", bool)),
+    **dict.fromkeys(_LISTS, ("a list of numbers", list)),
+    "early_stopping": ('true, false or "never"', (bool, str)),
+    "prefix": ("text", str),
 }
-FIELDS = {
-    "length_penalty": _between(-LENGTH_PENALTY, LENGTH_PENALTY),
-    "max_new_tokens": _at_least(1),
-    "min_new_tokens": _at_least(0),
-    "no_repeat_ngram_size": _at_least(0),
-    "encoder_no_repeat_ngram_size": _at_least(0),
-    "repetition_penalty": _ABOVE_0,
-    "encoder_repetition_penalty": _ABOVE_0,
-    "early_stopping": _Field('true, false or "never"', lambda value: isinstance(value, bool) or value == "never"),
-    "exponential_decay_length_penalty": _Field(
-        "a list of a number of tokens and a factor",
-        lambda value: isinstance(value, list) and len(value) == 2 and _is_whole(value[0]) and _is_number(value[1]),
-    ),
-    "bad_words_ids": _Field(
-        "a list of lists of numbers of tokens", lambda value: isinstance(value, list) and all(map(_are_ids, value))
-    ),
-    "suppress_tokens": _IDS,
-    "begin_suppress_tokens": _IDS,
-    "forced_bos_token_id": _ID,
-    "forced_eos_token_id": _ID,
-    "renormalize_logits": _YES_NO,
-    "remove_invalid_values": _YES_NO,
-    "use_cache": _YES_NO,
-    "do_sample": _YES_NO,
-    **_SAMPLING,
-    "prefix": _TEXT,  # our own: text before each line
-}
-# Settings that every model can have; values of the others may not suit a model, which only a trial can show.
-_ALWAYS_SUIT = {*_SAMPLING, "length_penalty", "max_new_tokens", "min_new_tokens", "no_repeat_ngram_size", "do_sample"}
 # Fields of transformers that have another name or no place here, with the remedy.
 _ELSEWHERE = {
     "num_beams": "give the number of beams with --beams",
@@ -165,7 +117,7 @@ class Search:
         Args:
             limit: maximum length of a sequence in tokens.
         """
-        options = self.options(limit, limit) | dict.fromkeys(_SAMPLING)
+        options = self.options(limit, limit) | dict.fromkeys((*_SAMPLING, "top_k"))
         options["max_length"] = 1 + options["max_new_tokens"]  # the decoder's start token counts
         options["max_new_tokens"] = None
         return options
@@ -178,37 +130,33 @@ def generation_settings(settings: Mapping[str, Any] | Sequence[str] | None) -> d
         settings: dict, or texts `key=value` with a JSON value (`0.5`, `true`, `[3, 7]`).
 
     Raises:
-        CommandError: a name that is not in `FIELDS` or is given twice, a value of another type or out of range, or a
-            setting of sampling without `do_sample`.
+        CommandError: a name that is not in `FIELDS` or is given twice, a value of another type, or a setting of
+            sampling without `do_sample`.
     """
     settings_checked = {
         name: _checked(name, value) for name, value in settings_by_name(settings).items() if value is not None
     }
-    sampling_settings = settings_checked.keys() & _SAMPLING
+    sampling_settings = settings_checked.keys() & {*_SAMPLING, "top_k"}
     if sampling_settings and not settings_checked.get("do_sample"):
         raise CommandError(f"`{min(sampling_settings)}` is for sampling. Add `do_sample=true`, or leave it out.")
     return settings_checked
 
 
-def texts_to_try(settings: Mapping[str, Any]) -> list[str]:
-    """Return the texts for a trial of settings on a model; none if the settings suit every model."""
-    return ["1"] if settings.keys() - _ALWAYS_SUIT else []
-
-
 def _checked(name: str, value: Any) -> Any:
-    rule = FIELDS.get(name)
-    if rule is None:
+    """Return the value of a setting, parsed as JSON if it is text; a trial shows values that do not suit the model."""
+    if name not in FIELDS:
         close = get_close_matches(name, FIELDS, 1)
         remedy = f"did you mean `{close[0]}`?" if close else f"give one of {', '.join(FIELDS)}."
         remedy = f"{_ELSEWHERE[name]}." if name in _ELSEWHERE else remedy
         raise CommandError(f"`{name}` is no setting of the search: {remedy}")
-    parsed = value
-    if isinstance(value, str) and (rule is not _TEXT or value.startswith('"')):
-        try:
-            parsed = json.loads(value[:1000])
-        except ValueError:
-            parsed = value
-    parsed = list(parsed) if isinstance(parsed, tuple) else parsed
-    if not rule.fits(parsed):
-        raise CommandError(f"`{name}` must be {rule.rule}, got {str(value)[:50]!r}.")
-    return parsed
+    rule, kind = FIELDS[name]
+    if isinstance(value, str) and (kind is not str or value.startswith('"')):
+        with suppress(ValueError):
+            value = json.loads(value[:1000])
+    value = list(value) if isinstance(value, tuple) else value
+    fits = isinstance(value, kind) and (not isinstance(value, bool) or kind in (bool, (bool, str)))  # True is an int
+    fits = fits and not (name == "early_stopping" and value not in (True, False, "never"))
+    if not fits or (name == "length_penalty" and not abs(value) <= LENGTH_PENALTY):
+        rule += f" from -{LENGTH_PENALTY:g} to {LENGTH_PENALTY:g}" if name == "length_penalty" else ""
+        raise CommandError(f"`{name}` must be {rule}, got {str(value)[:50]!r}.")
+    return value

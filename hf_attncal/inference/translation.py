@@ -1,4 +1,4 @@
-"""Translate lists of lines, and the lines of `attncal translate` with links and verdicts."""
+"""Translate lists of lines, and the lines of `attncal translate` with links."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -50,7 +50,7 @@ def translate_lines(
 
 
 def translating(
-    model, tokenizer, *, batch_size: int, aligner=None, checker=None, **options: Any
+    model, tokenizer, *, batch_size: int, aligner=None, **options: Any
 ) -> Callable[[Sequence[str]], Answered]:
     """Return a function that translates the lines of a window, for `answers.answer_windows`.
 
@@ -59,17 +59,11 @@ def translating(
         aligner: object with `align(pairs, batch_size=...)`, which returns an alignment with `pharaoh()` and
             `to_dict()` for each (source, translation), such as `alignment.aligner.WordAligner`. Default: None, no
             links.
-        checker: object with `check(pairs)`, which returns a verdict on each (source, translation), such as
-            `checking.checker.Checker`. Default: None, no verdicts.
     """
 
     def answers(texts: Sequence[str]) -> list[Answer]:
         translations = translate_lines(model, tokenizer, texts, batch_size=batch_size, **options)
-        rows = [Answer(text, translation) for text, translation in zip(texts, translations, strict=True)]
-        if checker is None:
-            return rows
-        verdicts = checker.check([(without_code(tokenizer, row.source), row.text) for row in rows])
-        return [replace(row, verdict=verdict) for row, verdict in zip(rows, verdicts, strict=True)]
+        return [Answer(text, translation) for text, translation in zip(texts, translations, strict=True)]
 
     def translated(texts: Sequence[str]) -> Answered:
         rows, failure = until_failure(answers, texts)
@@ -79,8 +73,7 @@ def translating(
             linked += more
             if error is not None:
                 return Answered(linked, error, "aligned with its translation")
-        problem = "translated" if checker is None else "translated and checked"
-        return Answered(list(rows) if aligner is None else linked, failure, problem)
+        return Answered(list(rows) if aligner is None else linked, failure, "translated")
 
     return translated
 

@@ -22,7 +22,6 @@ EXTRAS = {
     "rouge": ("rouge-score", "nltk"),
     "plot": ("matplotlib",),
     "evaluate": ("datasets", "evaluate"),
-    "zst": ("zstandard",),
     "ctranslate2": ("ctranslate2",),
     "documents": ("markdown-it-py", "polib"),
     "speech": ("peft", "soundfile", "soxr"),

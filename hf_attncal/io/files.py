@@ -5,6 +5,7 @@ and the power may fail.
 """
 
 import errno
+import gzip
 import hashlib
 import json
 import os
@@ -16,14 +17,13 @@ from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
-from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TextIO, TypeGuard
 
 from hf_attncal.layouts import UNFINISHED
 
-from .encoding import SUPPORTED_FORMATS, DamagedFile, check_line, decoded, decompressing, suffix_of
+from .encoding import READ_ERRORS, check_line, decoded, is_compressed
 from .errors import CommandError
 from .gate import check_file, note_inputs, open_descriptor, saving_into
 
@@ -87,11 +87,9 @@ def check_readable(*paths: str | None) -> None:
 
     Raises:
         CommandError: an input is missing, a folder, or has no read permission.
-        ModuleNotFoundError: a .zst file without the extra `zst`.
     """
     for path in paths:
         if path is None or (os.access(path, os.R_OK) and not os.path.isdir(path)):
-            suffix_of(path or "")
             continue
         problem = (
             "is a folder, not a file" if os.path.isdir(path) else "has no read permission. Change its permissions"
@@ -102,7 +100,7 @@ def check_readable(*paths: str | None) -> None:
 
 
 def read_lines(path: str | os.PathLike[str], digest: Any = None) -> list[str]:
-    """Read the lines of a UTF-8 text file, without line ends; `.gz`, `.xz` and `.zst` files are decompressed.
+    """Read the lines of a UTF-8 text file, without line ends; a `.gz` file is decompressed.
 
     Only LF and CRLF end a line. Unicode separators such as U+2028 and the form feed do not: they would shift every
     later line against the other language.
@@ -118,21 +116,22 @@ def read_lines(path: str | os.PathLike[str], digest: Any = None) -> list[str]:
     path = Path(path)
     if not path.is_file() and not path.is_fifo():
         problem = "is a directory" if path.is_dir() else "is a device" if path.exists() else "does not exist"
-        raise ValueError(f"Text file `{path}` {problem}. Give the path of a text file ({SUPPORTED_FORMATS}).")
+        raise ValueError(f"Text file `{path}` {problem}. Give the path of a text file (plain or .gz).")
     try:
         note_inputs(path)
-        suffix, packed = suffix_of(path), path.read_bytes()
-        if digest is not None:
-            digest.update(packed)
-        data = decompressing(BytesIO(packed), suffix).read()
-    except DamagedFile as error:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"Text file `{path}` cannot be read: {error.strerror or error}.") from error
+    if digest is not None:
+        digest.update(data)
+    try:
+        text = gzip.decompress(data) if is_compressed(path) else data
+    except READ_ERRORS as error:
         raise ValueError(
             f"Text file `{path}` cannot be decompressed ({error}). It is damaged or not a {path.suffix} file: "
             "fetch it again, or rename it if it is plain text."
         ) from error
-    except OSError as error:
-        raise ValueError(f"Text file `{path}` cannot be read: {error.strerror or error}.") from error
-    return split_lines(data, str(path))
+    return split_lines(text, str(path))
 
 
 def split_lines(data: bytes, name: str) -> list[str]:

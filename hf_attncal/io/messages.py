@@ -3,7 +3,7 @@
 =========  =====================================================
 -q         errors
 (nothing)  also warnings, progress on a terminal, and progress of long jobs every half minute
--v         also the steps of the work: files, model, seconds, memory (`LOG`)
+-v         also the steps of the work: files, model, seconds (`LOG`)
 -vv        also messages of the libraries
 =========  =====================================================
 """
@@ -53,24 +53,13 @@ def verbosity(verbose: int, quiet: bool) -> Iterator[None]:
             if quiet:
                 warnings.simplefilter("ignore")
             yield
-        LOG.info("done in %.1f s%s", time.monotonic() - start, _peak_memory())
+        LOG.info("done in %.1f s", time.monotonic() - start)
     finally:
         LOG.removeHandler(handler)
         LOG.setLevel(before)
         for name in variables:
             del os.environ[name]
         os.environ.update(saved)
-
-
-def _peak_memory() -> str:
-    """Return a phrase with the peak memory of this process, or an empty string if the system does not report it."""
-    try:
-        import resource
-    except ImportError:  # not a Unix
-        return ""
-    unit = 1 if sys.platform == "darwin" else 1024
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    return f", with at most {peak / 1e6:.0f} MB of memory"
 
 
 def is_quiet() -> bool:

@@ -12,7 +12,7 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, Protocol, TypeVar, runtime_checkable
 
-from hf_attncal.io.encoding import HEAD, DamagedFile, check_line, compressing, decoded, open_to_read, suffix_of
+from hf_attncal.io.encoding import READ_ERRORS, check_line, compressing, decoded, is_compressed, open_to_read
 from hf_attncal.io.errors import CommandError, explain, one_line, user_errors
 from hf_attncal.io.files import Text, check_readable, give_name, is_file, read_pairs, text_name
 from hf_attncal.io.gate import check_file, is_special, locked, note_inputs, open_descriptor
@@ -97,7 +97,7 @@ def _lines_of_stream(
     Raises:
         CommandError: a line cannot be read, decoded or is too long.
     """
-    number, head = before, b""
+    number = before
     try:
         while raw := source.readline(longest + len(codecs.BOM_UTF8 + b"\r\n")):
             if number == 0 and not (raw := raw.removeprefix(codecs.BOM_UTF8)):
@@ -105,9 +105,8 @@ def _lines_of_stream(
             number += 1
             line = raw.removesuffix(b"\n").removesuffix(b"\r")
             whole = len(line) <= longest
-            head += raw if len(head) < HEAD else b""
             # The last character of a truncated line may be incomplete, and is dropped.
-            text = decoded(line[:longest], name, number, head, whole)
+            text = decoded(line[:longest], name, number, whole)
             if not whole:
                 if cut is None:
                     raise CommandError(too_long(number, name, longest))
@@ -118,7 +117,7 @@ def _lines_of_stream(
             yield text
     except ValueError as error:
         raise CommandError(str(error)) from error
-    except (OSError, DamagedFile) as error:
+    except READ_ERRORS as error:
         problem = "damaged or incomplete" + (", or its suffix is wrong" if number == before else "")
         raise CommandError(f"{name} cannot be read after line {number}: {error}. It is {problem}.") from error
 
@@ -366,7 +365,7 @@ def open_file(path: str, mode: Literal["rb", "wb"]) -> BinaryIO:
         else:  # opening an open file again would truncate it and end its append mode
             descriptor = open_descriptor(path)
             file = open(path if descriptor is None else os.dup(descriptor), "wb")  # noqa: SIM115
-    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+    except (OSError, ValueError, EOFError) as error:  # ValueError: a zero byte in the name
         raise CommandError(f"{path} cannot be opened: {getattr(error, 'strerror', None) or error}.") from error
     LOG.info("%s %s", "reading" if mode == "rb" else "writing", path)
     return file
@@ -431,7 +430,7 @@ def output_lines(path: str | None, option: str = "--output") -> Iterator[Output]
         yield sys.stdout.buffer
         return
     check_file(path, option)
-    suffix, special = suffix_of(path), is_special(path)
+    compressed, special = is_compressed(path), is_special(path)
     path = path if special else os.path.realpath(path)  # a symbolic link stays one
     partial = path if special else f"{path}.partial"
     name = f"{option} {path}"
@@ -446,26 +445,27 @@ def output_lines(path: str | None, option: str = "--output") -> Iterator[Output]
             raise CommandError(f"{partial} cannot be opened: {getattr(error, 'strerror', None) or error}.") from error
         try:
             with _writing(name):
-                with compressing(open_file(partial, "wb"), suffix) as file:
+                file = open_file(partial, "wb")
+                with compressing(file) if compressed else file as file:
                     yield NamedOutput(file, name)
                 if not special:
                     give_name(Path(partial), Path(path))
         except CommandError as error:
             message = str(error)
             with suppress(OSError):
-                if not special and _whole_lines(partial, suffix):
+                if not special and _whole_lines(partial, compressed):
                     message += f" What was written before is in {partial}."
                 elif not special:
                     os.unlink(partial)
             raise CommandError(message) from error
 
 
-def _whole_lines(path: str, suffix: str | None) -> bool:
+def _whole_lines(path: str, compressed: bool) -> bool:
     """Remove an incomplete last line, as left by a full disk; return False if no line remains.
 
     A compressed file stays unchanged.
     """
-    if suffix is not None:
+    if compressed:
         return os.path.getsize(path) > 0
     end = 0
     with open(path, "r+b") as file:
@@ -489,7 +489,6 @@ def check_files(
 
     Raises:
         CommandError: a file cannot be read or written; the message names it.
-        ModuleNotFoundError: a .zst file without the extra `zst`.
     """
     named = {option: os.fspath(path) for option, path in outputs.items() if path is not None}
     if named.get("--output") == STANDARD:
@@ -504,8 +503,6 @@ def check_files(
     if standard or (standard is None and not inputs):
         standard_input()
     check_readable(*inputs)
-    for path in named.values():
-        suffix_of(path)
 
 
 def check_text(source: Text | None, outputs: Mapping[str, str | os.PathLike[str] | None]) -> Text:

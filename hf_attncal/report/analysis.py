@@ -1,6 +1,5 @@
 """Analysis of a model: measure its attention and methods of attribution, and build the report."""
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,11 +12,9 @@ from typing import Any
 
 from hf_attncal.data.languages import languages_of, set_leading_code
 from hf_attncal.data.linked_pairs import Gold
-from hf_attncal.hub.model_cards import CardFacts, read_model_card
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.inference.reading import batches_of_pairs
 from hf_attncal.inference.source_use import source_use
-from hf_attncal.io.messages import LOG, SILENCE, minutes
 from hf_attncal.metrics import records
 from hf_attncal.metrics.trust import AttentionVerdict, verdict_of
 from hf_attncal.report.attribution import ScoredLinks, score_attributions, word_scores, works_on
@@ -174,9 +171,8 @@ def analyze_corpus(
     if observed.idle and not observed.calibrated:
         names = [name for name in names if name != CONTRIBUTION]
     scored, judged = _scores(model, tokenizer, corpus, names, measured, step, batch_size=batch_size, **resampled)
-    card = read_model_card(checkpoint) if checkpoint else CardFacts()
     settings: dict[str, Any] = {
-        "title": card.name or Path(checkpoint).resolve().name if checkpoint else model.config.model_type,
+        "title": Path(checkpoint).resolve().name if checkpoint else model.config.model_type,
         "pairs": len(corpus.sources),
         "batch_size": batch_size,
         "probe_pairs": None if learned is None else len(learned.sources),
@@ -193,7 +189,7 @@ def analyze_corpus(
     record_files = dict(corpus.files)
     if probe and probe_text is not None:
         record_files |= {f"probe_{name}": file for name, file in probe_text.files.items()}
-    return _report(corpus, observed, verdict, names, scored, judged, settings, card, _Pairs(views), record_files)
+    return _report(corpus, observed, verdict, names, scored, judged, settings, _Pairs(views), record_files)
 
 
 def _scores(
@@ -214,8 +210,7 @@ def _scores(
         def score(part: Gold, **options: Any) -> dict[str, ScoredLinks]:
             return score_attributions(model, tokenizer, part, names, batch_size=batch_size, **options)
 
-        first = Gold(gold.pairs[:1], gold.links[:1])
-        _announce("comparing methods with annotated links", len(gold.pairs), lambda: score(first, bootstrap=0), step)
+        step("comparing methods with annotated links")
         scored = score(gold, **resampled)
     if measured and names:
         sample = corpus.with_words(measured)
@@ -227,20 +222,9 @@ def _scores(
             options |= {"kind": _kind(corpus), "frequencies": frequencies, "batch_size": batch_size}
             return judge_faithfulness(*texts, scores, **options)
 
-        task = f"measuring faithfulness of {len(names)} methods"
-        _announce(task, len(sample.sources), lambda: judge(sample.first(1), bootstrap=0), step)
+        step(f"measuring faithfulness of {len(names)} methods")
         judged = judge(sample, **resampled)
     return scored, judged
-
-
-def _announce(task: str, pairs: int, on_first_pair: Callable[[], object], step: Callable[..., None]) -> None:
-    """Begin a step, and log its time, estimated on the first pair, if it is long."""
-    step(task)
-    began = time.monotonic()
-    on_first_pair()
-    seconds = (time.monotonic() - began) * pairs
-    if seconds > SILENCE:
-        LOG.warning("%s, %s pairs: about %s", task, f"{pairs:,}", minutes(seconds))
 
 
 def _report(
@@ -251,7 +235,6 @@ def _report(
     scored: dict[str, ScoredLinks] | None,
     judged: JudgedFaithfulness | None,
     settings: dict[str, Any],
-    card: CardFacts,
     views: _Pairs,
     files: dict[str, Path],
 ) -> Analysis:
@@ -289,7 +272,6 @@ def _report(
         pairs=views,
         record={**records.record(settings, files), "verdict": verdict.to_dict()},
         about={
-            **card.facts,
             "Text": f"{count:,} sentence pairs, {target_kind}{probed}",
             "Date": date.today().isoformat(),
         },

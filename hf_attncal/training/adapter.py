@@ -1,14 +1,16 @@
-"""Training job of an adapter on a finished translation model, or of its baselines: LoRA and full fine-tuning."""
+"""Training jobs of an adapter or an observer on a finished translation model, or of LoRA and full fine-tuning."""
 
 import dataclasses
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from datasets import Dataset
 from peft import LoraConfig, PeftModel, PeftType, TaskType, get_peft_model
 from transformers import (
     AutoModelForSeq2SeqLM,
@@ -23,9 +25,9 @@ from hf_attncal.adapters.configuration import AttentionCalibrationConfig
 from hf_attncal.adapters.export import export_calibrated
 from hf_attncal.adapters.layers import cross_attentions, observable_attentions
 from hf_attncal.adapters.null_mass import set_null_mass
-from hf_attncal.adapters.observer_learning import nearest_head
+from hf_attncal.adapters.observer_learning import learn_observer, nearest_head
 from hf_attncal.data.collators import LinkCollator
-from hf_attncal.data.languages import target_code
+from hf_attncal.data.languages import set_languages, target_code
 from hf_attncal.families import FAMILIES, backbones, stock_type
 from hf_attncal.hub.model_cards import write_model_card, write_trained_adapter_card
 from hf_attncal.inference.loading import model_config
@@ -34,8 +36,8 @@ from hf_attncal.layouts import ADAPTER_CONFIG, ADAPTER_WEIGHTS, CONFIG
 from hf_attncal.models.configuration_attncal import SWITCHES
 
 from .calibrated import injected_adapters
-from .folder import fill
-from .job import SENTENCE, Job, about_run, attention, base_name, extent_results, score_results, split_name
+from .folder import fill, finish
+from .job import SENTENCE, Job, about_run, attention, base_name, extent_results, recorded, score_results, split_name
 from .presets import adapter_defaults, anneal, sections_of
 from .sections import Kernel, check_section, hints_of, merge_settings, naming
 from .seq2seq import TRAINING_DEFAULTS, BleuConfig, Seq2SeqJob, check_guide, copy_search_settings
@@ -58,6 +60,8 @@ _FIELDS_NOT_IN_FILES = {
 _FIELDS_NOT_IN_FILES |= {"auto_mapping", "base_model_name_or_path", "megatron_config", "megatron_core"}
 # Mean weight of NULL in each head before a leaky adapter of a preset is trained.
 _NULL_MASS = 0.02
+_OBSERVER_BATCH = 16
+_OBSERVER_HELD_OUT = 10  # every tenth pair chooses the heads
 _SEARCH_FIELDS_OF_CARD = ("num_beams", "length_penalty", "max_new_tokens")  # search settings shown in the model card
 # Fields that choose the guided head, and the number of pairs that choose it where they are missing.
 _GUIDED_HEAD_FIELDS, _PAIRS_TO_CHOOSE_HEAD = {"layers", "guided_layer", "guided_head", "guided_shift"}, 200
@@ -276,6 +280,50 @@ class AdapterJob(Seq2SeqJob):
 
 
 train_adapter = AdapterJob.train
+
+
+class ObserverJob(AdapterJob):
+    """Teach a head beside the attention of a frozen model word links, and score it on annotated pairs.
+
+    There is no Trainer, since the head learns from states that the model is run for once.
+    """
+
+    def complete(self):
+        start, text = time.monotonic(), self.tokenized["train"].select_columns(["input_ids", "labels", "links"])
+        if len(text) < 2 * _OBSERVER_HELD_OUT:
+            raise ValueError(
+                f"an observer needs at least {2 * _OBSERVER_HELD_OUT} sentence pairs, got {len(text)}. Give more."
+            )
+        settings = self.config.model
+        model = AutoModelForSeq2SeqLM.from_pretrained(self.checkpoint, revision=settings.revision)
+        model.to(self.run.args.device)
+        set_languages(model, self.tokenizer)
+        rows = range(len(text))
+        observed, lesson = learn_observer(
+            model,
+            self._batches(text.select([row for row in rows if row % _OBSERVER_HELD_OUT])),
+            self._batches(text.select(rows[::_OBSERVER_HELD_OUT])),
+            seed=self.run.args.seed,
+        )
+        print(lesson)
+        self.measured, self.states = [], {}
+        results = {
+            **recorded(self.config),
+            self.config.data.units: {name: asdict(report) for name, report in self.reports.items()},
+            "observer": {"heads": lesson.places, "agreement": lesson.agreement, "before": lesson.before},
+            "steps": lesson.steps,
+            "wall_seconds": time.monotonic() - start,
+            "cpu_seconds": lesson.seconds,
+            **self.counted,
+        }
+        results |= self.head_on_gold(observed.get_base_model())
+        return finish(self.run, results, lambda folder: self.save(folder, observed, results))
+
+    def _batches(self, text: Dataset) -> list[dict[str, Any]]:
+        """Return batches with links, each of pairs of about one length."""
+        collator = LinkCollator(DataCollatorForSeq2Seq(self.tokenizer))
+        rows = sorted(text, key=lambda pair: len(pair["input_ids"]))
+        return [collator(rows[first : first + _OBSERVER_BATCH]) for first in range(0, len(rows), _OBSERVER_BATCH)]
 
 
 def check_base(settings: BaseModelConfig, adapter: dict[str, Any]) -> None:

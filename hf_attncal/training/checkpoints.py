@@ -1,18 +1,13 @@
 """Checkpoints from which a killed or interrupted training resumes exactly, their mean, and weights shared by FSDP2.
 
-The Trainer writes and reads them. This file adds a mark of complete checkpoints and the handling of Ctrl-C.
+The Trainer writes and reads them. This file adds a mark of complete checkpoints.
 """
 
 import json
-import os
 import shlex
-import shutil
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +17,16 @@ from safetensors.torch import load_file
 from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
-from transformers import PreTrainedModel, Trainer, TrainerCallback
+from transformers import PreTrainedModel, Trainer
 from transformers.trainer_utils import rotate_checkpoints
 
 from hf_attncal.io.files import give_name, make_readable, to_disk
-from hf_attncal.io.interrupts import interrupt
 from hf_attncal.layouts import WEIGHTS
 from hf_attncal.models.loading import check_finite, check_missing
 
 from .progress import TimeBudget
 
 CLOCK = "clock.json"
-_STOPPING = b"\nStopping after this step, with a checkpoint. Ctrl-C again: at once, without one.\n"
 
 
 def last_checkpoints(folder: str | Path, count: int | None = None) -> list[Path]:
@@ -52,8 +45,6 @@ class WholeCheckpointsTrainer(Trainer):
 
     model: Any  # a PreTrainedModel, or PEFT's around one
     budget: TimeBudget | None = None
-    # True for a checkpoint that only Ctrl-C has caused; it is deleted once there is a later one.
-    out_of_turn = False
     _started = 0.0
 
     @property
@@ -137,7 +128,7 @@ class WholeCheckpointsTrainer(Trainer):
             newest = folder / f"checkpoint-{self.state.global_step}"
             make_readable(newest)
             to_disk(*newest.rglob("*"))
-            clock = {"wall_seconds": self.wall_seconds, "position": self.position, "out_of_turn": self.out_of_turn}
+            clock = {"wall_seconds": self.wall_seconds, "position": self.position}
             (newest / f"{CLOCK}.part").write_text(json.dumps(clock), encoding="utf-8")
             give_name(newest / f"{CLOCK}.part", newest / CLOCK)
             to_disk(folder)
@@ -145,11 +136,8 @@ class WholeCheckpointsTrainer(Trainer):
         self.accelerator.wait_for_everyone()
 
     def _delete_older(self, folder: Path) -> None:
-        """Delete checkpoints out of turn, and the oldest ones over `save_total_limit`."""
-        checkpoints = last_checkpoints(folder)
-        if self.args.should_save and checkpoints and not _out_of_turn(checkpoints[-1]):
-            for path in filter(_out_of_turn, checkpoints):
-                shutil.rmtree(path)
+        """Delete the oldest checkpoints over `save_total_limit`."""
+        if self.args.should_save:
             rotate_checkpoints(str(folder), self.args.save_total_limit, self.state.best_model_checkpoint)
 
     def _finalize_training(self, *args, **kwargs):
@@ -158,10 +146,6 @@ class WholeCheckpointsTrainer(Trainer):
         if best.is_dir():
             self.state.best_model_checkpoint = str(best)
         return super()._finalize_training(*args, **kwargs)
-
-
-def _out_of_turn(checkpoint: Path) -> bool:
-    return json.loads((checkpoint / CLOCK).read_text(encoding="utf-8")).get("out_of_turn", False)
 
 
 @contextmanager
@@ -182,76 +166,6 @@ def whole_weights(checkpoint: str | Path | None, model: nn.Module) -> Iterator[N
         check_finite(model)
     except (ValueError, RuntimeError, SafetensorError) as error:
         raise ValueError(f"{checkpoint} cannot be resumed: {error}") from error
-
-
-# ---- Ctrl-C ----
-
-
-@contextmanager
-def saved_on_interrupt(trainer: WholeCheckpointsTrainer) -> Iterator[None]:
-    """Turn the first Ctrl-C into a stop of `trainer.train()` after a step or an evaluation, with a checkpoint.
-
-    Does nothing in a run without checkpoints to resume from (also `save_only_model`), with several processes or
-    workers, which get the signal at different steps, or with a signal handler of the caller.
-
-    Raises:
-        KeyboardInterrupt: at the end of the block; the message has the number of steps done.
-    """
-    args = trainer.args
-    single_process = args.world_size == 1 and args.dataloader_num_workers == 0
-    saves_checkpoints = args.save_strategy != "no" and not args.save_only_model
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    handler = signal.getsignal(signal.SIGINT)
-    if not (
-        saves_checkpoints and single_process and in_main_thread and handler in (signal.default_int_handler, interrupt)
-    ):
-        yield
-        return
-    stop = _Stop(trainer, handler)
-    trainer.add_callback(stop)
-    signal.signal(signal.SIGINT, stop.request)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-        trainer.remove_callback(stop)
-    if stop.requested:
-        raise KeyboardInterrupt(f"stopped after {trainer.state.global_step} of {trainer.state.max_steps} steps")
-
-
-@dataclass
-class _Stop(TrainerCallback):
-    """Saves a checkpoint and stops at the next point from which a run resumes exactly."""
-
-    trainer: WholeCheckpointsTrainer
-    handler: Callable
-    requested: bool = False
-
-    def request(self, number: int, frame) -> None:
-        """Handle the signal: stop at the next point from which a run resumes exactly."""
-        self.requested = True
-        signal.signal(signal.SIGINT, self.handler)
-        with suppress(OSError):  # stderr may be closed
-            os.write(2, _STOPPING)  # `print` may be what the signal interrupted
-
-    def on_step_end(self, args, state, control, **kwargs):
-        # A due evaluation draws random numbers, so the checkpoint comes after it.
-        if self.requested and not control.should_evaluate:
-            self._stop(control)
-
-    def on_evaluate(self, args, state, control, **kwargs):
-        if self.requested:
-            self._stop(control)
-
-    def on_epoch_end(self, args, state, control, **kwargs):
-        if self.requested and state.epoch % 1:  # the epoch is incomplete
-            control.should_log = control.should_evaluate = control.should_save = False
-        elif self.requested and control.should_save:
-            self.trainer.out_of_turn = False
-
-    def _stop(self, control) -> None:
-        self.trainer.out_of_turn = not control.should_save
-        control.should_save = control.should_training_stop = True
 
 
 def resume_advice(folder: str | Path, command: Sequence[str]) -> str:

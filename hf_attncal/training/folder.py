@@ -44,7 +44,6 @@ class Run:
     Args:
         args: arguments of the Trainer.
         checkpoint: checkpoint to resume from; None starts a new training.
-        changes: settings changed on resume: `key`, `was`, `is`, and the checkpoint at which they changed.
         results: results of a finished run; None for an unfinished one.
         started: start in this process, by `time.monotonic`.
         ends: end of the time budget, by `time.monotonic`; None for no budget.
@@ -52,7 +51,6 @@ class Run:
 
     args: TokenBatchArguments
     checkpoint: Path | None = None
-    changes: list[dict[str, Any]] = field(default_factory=list)
     results: dict[str, Any] | None = None
     started: float = field(default_factory=time.monotonic)
     ends: float | None = None
@@ -64,9 +62,7 @@ class Run:
 
 
 @contextmanager
-def claimed(
-    config: Settings, args: TokenBatchArguments, resume: bool, allow_changes: bool, started: float
-) -> Iterator[Run]:
+def claimed(config: Settings, args: TokenBatchArguments, resume: bool, started: float) -> Iterator[Run]:
     """Lock the output folder for this run in the block; the first process decides for all.
 
     After an error no unfinished files are left, and a run without a checkpoint frees its folder.
@@ -76,7 +72,7 @@ def claimed(
     """
     folder, first = Path(args.output_dir or ""), args.process_index == 0
     with job(), ExitStack() as stack:
-        claim = partial(_claim, folder, stack, config, args, resume, allow_changes)
+        claim = partial(_claim, folder, stack, config, args, resume)
         ends = None if config.minutes is None else started + 60 * config.minutes
         run = Run(args, *in_first_process(first, claim), started=started, ends=ends)
         try:
@@ -102,46 +98,37 @@ def in_first_process(first: bool, function: Callable[[], Value]) -> Value:
 
 
 def _claim(
-    folder: Path, stack: ExitStack, config: Settings, args: TokenBatchArguments, resume: bool, allow_changes: bool
-) -> tuple[Path | None, list[dict[str, Any]], dict[str, Any] | None]:
-    """Lock the folder, check its content and write `run.json`; return checkpoint, changes and results of the `Run`."""
+    folder: Path, stack: ExitStack, config: Settings, args: TokenBatchArguments, resume: bool
+) -> tuple[Path | None, dict[str, Any] | None]:
+    """Lock the folder, check its content and write `run.json`; return checkpoint and results of the `Run`."""
     note_inputs(*config.data.files().values(), *config.starts().values())
     stack.enter_context(saving_into(folder, config.job, "`training.output_dir`"))
     stack.callback(shutil.rmtree, folder / UNFINISHED, ignore_errors=True)
     shutil.rmtree(folder / UNFINISHED, ignore_errors=True)  # left by a killed process
     checkpoint, earlier_file = next(iter(last_checkpoints(folder, 1)), None), run_in(folder, resume)
-    now, changes = identity(config, args), []
-    earlier = _read(folder) if earlier_file else {}
+    now, earlier = identity(config, args), _read(folder) if earlier_file else {}
     finished = bool(earlier) and earlier["finished"] and (folder / RESULTS).is_file()
     if checkpoint or finished:
-        changes = earlier["changes"]
-        different = list(_differences(earlier["run"], now))
-        if different and not allow_changes:
-            key, was, new = different[0]
+        if different := next(_differences(earlier["run"], now), None):
+            key, was, new = different
             raise ValueError(
                 f"`{key}` is {_shortened(new)}, but the run in {folder} began with {_shortened(was)}. Resume with the "
-                "old value, pass `resume=changed` (training/train.py: --allow-changes), or name another folder."
+                "old value, or name another folder."
             )
-        if finished and not different:
+        if finished:
             results = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
             print(f"{folder}: the run is finished ({results['steps']} steps). Nothing to train.")
-            return checkpoint, changes, results
-        if checkpoint is None:
-            raise ValueError(
-                f"`{different[0][0]}` has changed, and the finished run in {folder} has no checkpoint to resume from. "
-                "Name another folder."
-            )
+            return checkpoint, results
         if args.save_only_model:
             raise ValueError(
                 f"`training.save_only_model` must be false to resume {checkpoint}, got true: the optimiser state is "
                 "not saved. Name another folder."
             )
-        changes += [{"from": checkpoint.name, "key": key, "was": was, "is": new} for key, was, new in different]
     for path in {*folder.glob("checkpoint-*")} - {*last_checkpoints(folder)}:  # left by a killed process
         shutil.rmtree(path)
-    state = run_record(config.job, run=now, software=records.software(), changes=changes, finished=False)
+    state = run_record(config.job, run=now, software=records.software(), finished=False)
     fill(folder, lambda staged: (staged / RUN).write_text(json_text(state), encoding="utf-8"))
-    return checkpoint, changes, None
+    return checkpoint, None
 
 
 def _release(folder: Path, by: str) -> None:
@@ -170,7 +157,7 @@ def run_in(folder: Path, resume: bool) -> str:
 
 def _read(folder: Path) -> dict[str, Any]:
     run = dict(read_run_record(folder))
-    if not {"run", "changes", "finished"} <= run.keys():
+    if not {"run", "finished"} <= run.keys():
         raise ValueError(f"{folder / RUN} is missing or damaged, so the run cannot be resumed. Name another folder.")
     return run
 

@@ -27,7 +27,7 @@ from hf_attncal.io.files import writing
 from hf_attncal.metrics import records
 from hf_attncal.metrics.reliability import LEAST_SPREAD, WITHOUT_MASKS
 
-from .checkpoints import average_checkpoints, in_one_piece, last_checkpoints, resume_advice, saved_on_interrupt
+from .checkpoints import average_checkpoints, in_one_piece, last_checkpoints, resume_advice
 from .folder import Run, claimed, fill, finish, run_in
 from .progress import TimeBudget, bars_are_shown, shown_progress
 from .sections import hints_of
@@ -85,7 +85,6 @@ class Job:
         cls,
         config: Settings,
         resume: bool = False,
-        allow_changes: bool = False,
         dry_run: bool = False,
         command: Sequence[str] = (),
         started: float | None = None,
@@ -97,7 +96,6 @@ class Job:
         Args:
             config: settings, from `Settings.make`.
             resume: go on from the last checkpoint of the output folder, if there is one. Default: False.
-            allow_changes: allow other settings or data on resume. Default: False.
             dry_run: print sizes and settings only. Default: False.
             command: command line of the user, for the message of an interruption. Default: empty.
             started: start of the time budget, by `time.monotonic`. Default: now.
@@ -111,13 +109,13 @@ class Job:
             KeyboardInterrupt: the user interrupted the run; the message has the command that resumes it.
         """
         folder, started = config.training["output_dir"], time.monotonic() if started is None else started
-        check_start(config, resume, allow_changes, dry_run)
+        check_start(config, resume, dry_run)
         records.commit()  # the commit at the start: code may change during the run
         if dry_run:
             run_in(Path(folder), resume=False)
             return describe(config)
         try:
-            with writing(folder), claimed(config, config.arguments(), resume, allow_changes, started) as run:
+            with writing(folder), claimed(config, config.arguments(), resume, started) as run:
                 if run.results is not None:
                     return run.results
                 set_seed(run.args.seed)
@@ -169,13 +167,11 @@ class Job:
         return finish(self.run, results, lambda folder: self.save(folder, model, results))
 
 
-def check_start(config: Settings, resume: bool, allow_changes: bool, dry_run: bool) -> None:
+def check_start(config: Settings, resume: bool, dry_run: bool) -> None:
     """Raise ValueError for a run without text, with a starting model that is missing, or with conflicting options."""
     config.check_starts()
     if config.data.train is None:
         raise ValueError("`data.train` must name the text to train on, got none.")
-    if allow_changes and not resume:
-        raise ValueError("--allow-changes needs --resume. Give both or none.")
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     if config.minutes is not None and processes > 1:
         raise ValueError(f"`minutes` needs a single process, got {processes}. Give `training.max_steps` instead.")
@@ -281,7 +277,7 @@ def run_trainer(
             print(f"{name}: {report}")
     if args.threads is not None:
         torch.set_num_threads(args.threads)
-    with shown_progress(trainer), saved_on_interrupt(trainer):
+    with shown_progress(trainer):
         trainer.train(resume_from_checkpoint=str(run.checkpoint) if run.checkpoint else None)
     trainer.accelerator.wait_for_everyone()  # the first process writes checkpoints, all read them
     warn_of_idle_masks(trainer.state.log_history)
@@ -306,7 +302,6 @@ def run_trainer(
         "wall_seconds": seconds,
         **({trainer.tokens_name: sum(speeds) / len(speeds)} if speeds else {}),  # no log may have been due
         "averaged_checkpoints": [path.name for path in averaged],
-        **({"changed_on_resume": run.changes} if run.changes else {}),
     }
     return model.eval(), results
 

@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hf_attncal.families import Family, default_of, translators
+from hf_attncal.families import VARIANTS, Family, default_of, translators
 from hf_attncal.inference.running import TextLanguages
 from hf_attncal.io.errors import CommandError, user_errors
 from hf_attncal.io.files import check_readable
 from hf_attncal.io.messages import silenced_if_quiet
 from hf_attncal.metrics import records
-from hf_attncal.variants import VARIANTS
 
 from .sections import apply_overrides, merge_settings, read_settings
 
@@ -57,7 +56,7 @@ class TrainingRequest:
 
     Args:
         function: name of the public function that was called.
-        settings: `key=value` settings, which override all others; `resume=changed` is a setting of the run.
+        settings: `key=value` settings, which override all others.
         source, target: files of the training text; a language model has a source only.
         dev, test: files: source, target and links; source and target; or links of the text in `config`. A language
             model takes one text.
@@ -102,9 +101,6 @@ class TrainingRequest:
             self.file = {"preset": preset or self.default}
             if self.config is not None and preset is None:
                 self.file = read_settings(self.config)
-        self.changed = self.overrides.pop("resume", None)
-        if self.changed not in (None, "changed"):
-            raise CommandError(f"`resume` must be changed (go on with other settings or data), got {self.changed!r}.")
 
     @property
     def preset(self) -> str | None:
@@ -211,15 +207,8 @@ class TrainingRequest:
                 return TrainingResult(
                     Path(folder), runs.train(config, resume=resume, dry_run=True, started=self.started)
                 )
-            changed = self.changed is not None
             with silenced_if_quiet():
-                results = runs.train(
-                    config,
-                    resume=resume or changed,
-                    allow_changes=changed,
-                    command=typed,
-                    started=self.started,
-                )
+                results = runs.train(config, resume=resume, command=typed, started=self.started)
         lines = [
             f"{folder}: {results['steps']} steps in {results['wall_seconds'] / 60:.1f} minutes",
             f"Use it: {use.format(shlex.quote(folder))}",

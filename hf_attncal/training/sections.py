@@ -25,8 +25,6 @@ Positive = Annotated[int, 1]  # minimum, and optionally a maximum
 NotNegative = Annotated[int, 0]
 # Attention kernels allowed in settings; transformers would load others as code from the Hub.
 Kernel = Literal["eager", "sdpa"] | None
-# Names of keys in other tools and older files.
-_OTHER_NAMES = {"max_tokens": "tokens_per_batch", "valid": "dev", "valid_pairs": "held_out_pairs"}
 _NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "text", NoneType: "null"}
 
 
@@ -134,9 +132,7 @@ def check_section(values: Any, hints: dict[str, Any], section: str = "") -> None
     prefix = f"{section}." if section else ""
     for key, value in values.items():
         if key not in hints:
-            closest = _OTHER_NAMES.get(key)
-            if closest not in hints:
-                closest = difflib.get_close_matches(str(key), hints, n=1, cutoff=0.0)[0]
+            closest = difflib.get_close_matches(str(key), hints, n=1, cutoff=0.0)[0]
             raise ValueError(f"unknown key `{prefix}{key}`. The closest known key is `{prefix}{closest}`.")
         hint = hints[key]
         if isinstance(hint, Refused):

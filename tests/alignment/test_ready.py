@@ -14,10 +14,10 @@ from hf_attncal.alignment.ready import READY, READY_FOLDER, mirrored, ready_lang
 from hf_attncal.alignment.statistical import plain_aligner
 from hf_attncal.checking import Checker
 from hf_attncal.checking.checker import saved_check
+from hf_attncal.commands.demo import PAGE
 from hf_attncal.io.errors import CommandError
 from hf_attncal.io.files import sha256
 from hf_attncal.io.messages import LOG
-from hf_attncal.report.demo_page import PAGE
 
 ROOT = Path(__file__).parents[2]
 MADE = json.loads((ROOT / "results" / "ready" / "aligners.json").read_text(encoding="utf-8"))["aligners"]

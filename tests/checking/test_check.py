@@ -8,6 +8,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from english_german import generate_split, write_pairs
 from helpers import assert_layouts_know
 
 from hf_attncal.alignment import WordAligner
@@ -34,8 +35,7 @@ from hf_attncal.checking.logistic import Network, fit_logistic, fit_network, mea
 from hf_attncal.checking.rules import Break
 from hf_attncal.checking.verdicts import NOTES, VERDICTS
 from hf_attncal.data.segmentation import segment
-from hf_attncal.data.synthetic.english_german import generate_split, write_pairs
-from hf_attncal.data.synthetic.translation_errors import plant_errors
+from hf_attncal.data.translation_errors import plant_errors
 from hf_attncal.inference.running import Running
 from hf_attncal.metrics.probabilities import detection
 

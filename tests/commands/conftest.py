@@ -37,8 +37,9 @@ def small_and_silent():
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory):
     """A folder with an aligner that counts and its text, and text that it has not seen."""
+    from english_german import generate_split, write_pairs
+
     from hf_attncal.alignment.aligner_job import AlignerConfig, AlignerJob
-    from hf_attncal.data.synthetic.english_german import generate_split, write_pairs
 
     folder = tmp_path_factory.mktemp("trained")
     split = generate_split(800, 60, 0, seed=2)

@@ -1,15 +1,11 @@
 """`attncal check`: files in, verdicts out."""
 
-import copy
 import json
 import os
 import re
 import subprocess
 
 import pytest
-from seq2seq_helpers import SOURCES, bpe_tokenizer, text_model
-
-import hf_attncal
 
 _SCORES = ("wrong", "omission", "addition", "repeats", "unrelated", "changed")
 
@@ -157,60 +153,3 @@ def test_what_cannot_be_done_is_said(attncal, here, options, told):
     status, out, err = attncal("check", *options.split())
     assert (status, out) == (1, "")
     assert told in err
-
-
-# ---- attncal translate --check ----
-
-
-@pytest.fixture(scope="module")
-def translator(tmp_path_factory):
-    """A random model; some of its translations end."""
-    folder, tokenizer = tmp_path_factory.mktemp("translator"), bpe_tokenizer()
-    model = copy.deepcopy(text_model("bart", "ours")).eval()
-    model.final_logits_bias[0, tokenizer.eos_token_id] = 4
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)
-
-
-LINES = [*SOURCES[:5], "", *SOURCES[5:]]
-
-
-def translated(attncal, translator, *options):
-    search = ("--device", "cpu", "--beams", "3", "max_new_tokens=12", "--batch-size", "4")
-    status, out, err = attncal("translate", translator, *search, *options, text="".join(f"{line}\n" for line in LINES))
-    assert (status, err) == (0, "")
-    return out.splitlines()
-
-
-def test_translations_come_with_their_verdicts(attncal, ready, here, translator):
-    plain = translated(attncal, translator)
-    flags, texts = zip(
-        *(line.split("\t") for line in translated(attncal, translator, "--check", "aligner")), strict=True
-    )
-    assert list(texts) == plain
-    checked = [verdict.to_dict() for verdict in hf_attncal.check("aligner", iter(LINES), iter(plain))]
-    assert list(flags) == [",".join(verdict["flagged"]) or "-" for verdict in checked]
-    assert len(set(flags)) > 1
-    rows = [json.loads(line) for line in translated(attncal, translator, "--check", "aligner", "--format", "json")]
-    for row, verdict in zip(rows, checked, strict=True):
-        assert row["check"] == {name: value for name, value in verdict.items() if name in row["check"]}
-        assert set(verdict) - set(row["check"]) == {"line", "source", "target"}
-    scored = translated(attncal, translator, "--check", "aligner", "--scores")
-    assert [line.split("\t")[1:] for line in scored] == [list(row) for row in zip(flags, texts, strict=True)]
-
-
-def test_a_checker_that_is_missing_is_named(attncal, ready, translator):
-    status, out, err = attncal("translate", translator, "--device", "cpu", "--check", "nothing", text="a\n")
-    assert (status, out) == (1, "")
-    assert "nothing" in err
-
-
-def test_a_checker_of_the_package_checks_translations_by_its_name(attncal, translator, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    rows = [
-        line.split("\t")
-        for line in translated(attncal, translator, "--check", "deen", "--aligner", "ende", "--alignments", "links")
-    ]
-    assert any(flags != "-" for flags, _ in rows)
-    assert len((tmp_path / "links").read_text().splitlines()) == len(LINES)

@@ -1,9 +1,9 @@
 """`attncal align compare`: the table, and what is wrong with files."""
 
 import pytest
+from english_german import generate_split, write_pairs
 
 from hf_attncal.data.pharaoh import format_links
-from hf_attncal.data.synthetic.english_german import generate_split, write_pairs
 
 TEXT = ["--source", "text.en", "--target", "text.de"]
 

@@ -1,19 +1,13 @@
 """`attncal demo`: what is refused before anything is trained, and what is shown at once."""
 
-import pytest
-
-import hf_attncal
 from hf_attncal.commands import main
-from hf_attncal.io.errors import CommandError
-from hf_attncal.report.demo_page import PAGE, show_ready
+from hf_attncal.commands.demo import PAGE, show_ready
 
 
 def test_impossible_options_are_refused_at_once(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert main(["demo", "--output", str(tmp_path / "file")]) == 1
     assert "cannot be a folder" in capsys.readouterr().err
-    with pytest.raises(CommandError, match=r"^--steps must be from 1 to \d+, got 0\.$"):
-        hf_attncal.demo(steps=0)
 
 
 def test_its_first_part_is_printed_and_kept(tmp_path, capsys):

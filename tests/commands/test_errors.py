@@ -148,7 +148,7 @@ def test_pipes_in_place_of_files(links):
 # ---- disks ----
 
 
-@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+@pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_an_output_file_on_a_full_disk_names_it_and_keeps_what_was_written(suffix, tmp_path):
     script = """
 import os, resource, sys

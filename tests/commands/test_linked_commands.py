@@ -5,6 +5,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from english_german import generate_split, write_pairs
 
 import hf_attncal
 from hf_attncal.alignment import Gold, WordAligner, calibrate_links, count_links, project_labels
@@ -12,7 +13,6 @@ from hf_attncal.alignment.aligner_job import AlignerConfig, AlignerJob
 from hf_attncal.alignment.probabilities import PROBABILITIES_FILE
 from hf_attncal.commands import main
 from hf_attncal.data.pharaoh import format_links
-from hf_attncal.data.synthetic.english_german import generate_split, write_pairs
 
 FILES = {
     "source": "the old house .\n\nthe new cat\n",
@@ -270,7 +270,6 @@ def test_calibrate_and_run(attncal, trained, here):
     assert out.endswith(f"wrote {model}/{PROBABILITIES_FILE}\n")
     card = (trained / "aligner" / "README.md").read_text()
     assert card.count("## Link probabilities") == 1
-    assert (trained / "aligner" / "link_probabilities.png").stat().st_size > 1000
     after = attncal(*run)[1]
     without_scores = [[word.split(":")[0] for word in text.split()] for text in (before, after)]
     assert without_scores[0] == without_scores[1]

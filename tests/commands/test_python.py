@@ -192,7 +192,7 @@ def test_summarize(attncal, writer):
         ({"num_beams": 3}, "`num_beams` is no setting of the search: give the number of beams with --beams."),
         (["max_new_tokens=3", "max_new_tokens=4"], "`max_new_tokens` is given twice. Leave one out."),
         (["early_stopping=always"], "`early_stopping` must be true, false or \"never\", got 'always'."),
-        ({"suppress_tokens": [3, -1]}, "`suppress_tokens` must be a list of numbers of tokens, got '[3, -1]'."),
+        ({"suppress_tokens": 3}, "`suppress_tokens` must be a list of numbers, got '3'."),
         ({"temperature": 0.7}, "`temperature` is for sampling. Add `do_sample=true`, or leave it out."),
         ({"forced_bos_token_id": 10**6}, "the model cannot be used with these options: "),
     ],

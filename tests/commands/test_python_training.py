@@ -3,11 +3,11 @@
 import shutil
 
 import pytest
+from english_german import generate_split
 from helpers import write_linked_pairs
 from safetensors.torch import load_file
 
 import hf_attncal
-from hf_attncal.data.synthetic.english_german import generate_split
 from hf_attncal.io.errors import CommandError
 
 QUIET = ["training.bf16=false", "training.tokens_per_batch=200", "training.disable_tqdm=true", "training.max_steps=2"]

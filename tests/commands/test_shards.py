@@ -45,7 +45,8 @@ def write(folder: Path, lines: int = 150, suffix: str = "", end: str = "\n") -> 
     names = []
     for side, text in zip(("source", "target"), sentences(lines), strict=True):
         names.append(str(folder / f"{side}.txt{suffix}"))
-        with compressing(open(names[-1], "wb"), suffix or None) as file:
+        file = open(names[-1], "wb")  # noqa: SIM115
+        with compressing(file) if suffix else file as file:
             file.write(("\n".join(text) + end).encode())
     return names
 
@@ -72,7 +73,7 @@ def joined(folder: Path, pattern: str) -> bytes:
     return data
 
 
-@pytest.mark.parametrize(("suffix", "end"), [("", "\n"), (".gz", ""), (".zst", "\n")])
+@pytest.mark.parametrize(("suffix", "end"), [("", "\n"), (".gz", "")])
 def test_parts_in_any_order_are_what_one_run_writes(run, tmp_path, suffix, end):
     files = write(tmp_path, 150, suffix, end)
     assert run(tmp_path / "whole", "--scores", files=files) == (0, "")

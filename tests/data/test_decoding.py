@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hf_attncal.commands import main
-from hf_attncal.io.encoding import decoded, other_encoding
+from hf_attncal.io.encoding import decoded
 from hf_attncal.io.errors import CommandError
 from hf_attncal.io.files import lines_of, read_lines
 from hf_attncal.io.streams import read_windows
@@ -22,7 +22,7 @@ TEXTS = {
     "Hindi": "नमस्ते दुनिया\n",
     "emoji": "hi 😀\nyes\n",
 }
-ENCODINGS = [f"UTF-{size}{end}" for size in (16, 32) for end in ("LE", "BE", "")]
+ENCODINGS = ("UTF-16", "UTF-32")
 
 
 @pytest.mark.parametrize(("text", "encoding"), [*zip(TEXTS.values(), itertools.cycle(ENCODINGS))])
@@ -31,7 +31,7 @@ def test_utf_16_and_32_are_named_and_what_is_named_mends_them(text, encoding, tm
     data = text.encode(encoding)
     (tmp_path / "wide.txt").write_bytes(data)
     (tmp_path / "wide.txt.gz").write_bytes(gzip.compress(data))
-    told = rf"line [12] of \S+ is {encoding}, not UTF-8\. .*`iconv -f {encoding} -t UTF-8`"
+    told = rf"line 1 of \S+ is {encoding}, not UTF-8\. .*`iconv -f {encoding} -t UTF-8`"
     for name in ("wide.txt", "wide.txt.gz"):
         with pytest.raises(ValueError, match=told):
             read_lines(tmp_path / name)
@@ -50,7 +50,7 @@ def test_utf_16_and_32_are_named_and_what_is_named_mends_them(text, encoding, tm
         (b"a b\nc\0d\n", r"line 2 of x has a NUL byte \(byte 2\)\."),
         ("你好\n".encode() + b"\0\n", "line 2 of x has a NUL"),
         ("café\nschön\n".encode("latin1"), r"line 1 of x is not UTF-8 \(byte 4\)\..*iconv -f latin1 -t utf-8"),
-        (gzip.compress(b"a\n", mtime=0), r"line 1 of x is not UTF-8 .*looks like a \.gz file"),
+        (gzip.compress(b"a\n", mtime=0), r"line 1 of x is not UTF-8 .*is compressed"),
     ],
 )
 def test_other_encodings_are_named(data, told):
@@ -58,9 +58,8 @@ def test_other_encodings_are_named(data, told):
         decoded(data, "x")
 
 
-def test_text_that_is_utf_8_is_no_other_encoding():
+def test_text_that_is_utf_8_is_returned():
     for text in TEXTS.values():
-        assert other_encoding(text.encode()) is None
         assert decoded(text.encode(), "x") == text
 
 
@@ -85,7 +84,7 @@ def test_lines_of_lists_have_no_nul_either():
 )
 def test_commands_name_utf_16(command, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    for name, data in {"plain": b"a b\n", "links": b"0-0\n", "WIDE": "job: a\n".encode("utf-16-le")}.items():
+    for name, data in {"plain": b"a b\n", "links": b"0-0\n", "WIDE": "job: a\n".encode("utf-16")}.items():
         Path(name).write_bytes(data)
     assert main(command.split()) == 1
-    assert "line 1 of WIDE is UTF-16LE, not UTF-8" in capsys.readouterr().err
+    assert "line 1 of WIDE is UTF-16, not UTF-8" in capsys.readouterr().err

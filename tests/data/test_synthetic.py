@@ -2,11 +2,10 @@
 
 from collections import Counter
 
+import english_german_words as lexicon
 import pytest
-
-from hf_attncal.data.synthetic import lexicon
-from hf_attncal.data.synthetic.english_german import _Grammar, generate_pairs, generate_split, write_pairs
-from hf_attncal.data.synthetic.lexicon import DETERMINERS, NOUNS, THE, A, Noun
+from english_german import _Grammar, generate_pairs, generate_split, write_pairs
+from english_german_words import DETERMINERS, NOUNS, THE, A, Noun
 
 MAN = Noun("person", "m", "man", "men", "Mann", "Männer")
 WOMAN = Noun("person", "f", "woman", "women", "Frau", "Frauen")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hf_attncal.data.synthetic.translation_errors import KINDS, clause_spans, plant_errors
+from hf_attncal.data.translation_errors import KINDS, clause_spans, plant_errors
 
 TEXT = """
 Heute kam Berta nicht , weil ihr altes Auto in 1987 kaputt war . | \

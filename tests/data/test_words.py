@@ -6,12 +6,12 @@ import warnings
 
 import pytest
 from datasets import Dataset
+from english_german import generate_pairs
 from language_helpers import trained_sentencepiece
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import MarianTokenizer, PreTrainedTokenizerFast
 
 from hf_attncal.data.corpora import tokenize_for_alignment
-from hf_attncal.data.synthetic.english_german import generate_pairs
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.data.words import NO_WORD, text_and_word_ids, tokenize_words
 

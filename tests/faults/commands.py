@@ -65,9 +65,9 @@ ATTNCAL = [sys.executable, "-m", "hf_attncal"]
 def prepare(folder: Path) -> Place:
     """Make the folder and all that the commands read."""
     import torch
+    from english_german import generate_split
     from transformers import MarianConfig, MarianMTModel
 
-    from hf_attncal.data.synthetic.english_german import generate_split
     from hf_attncal.data.tokenizer import train_bpe_tokenizer
     from hf_attncal.models.configuration_mask_align import MaskAlignConfig
     from hf_attncal.models.modeling_mask_align import MaskAlignModel

@@ -13,7 +13,7 @@ from hf_attncal import HMMAlignConfig, HMMAlignModel, MaskAlignConfig, MaskAlign
 from hf_attncal.adapters import AttentionCalibrationConfig
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.families import FAMILIES
-from hf_attncal.hub import CardFacts, Result, inspect_folder, read_model_card, write_model_card
+from hf_attncal.hub import Result, inspect_folder, write_model_card
 from hf_attncal.hub.model_cards import CARD_END, CARD_START, write_probabilities_card
 from hf_attncal.metrics.probabilities import probability_score
 
@@ -175,16 +175,3 @@ def test_words_after_a_deleted_mark_stay(tmp_path):
     text = path.read_text(encoding="utf-8")
     assert "Before." in text
     assert "Mine." in text
-
-
-def test_a_card_has_name_languages_and_scores(tmp_path):
-    assert read_model_card(tmp_path) == CardFacts()
-    card = tmp_path / "README.md"
-    text = "---\nlanguage: [en, de]\ntags: [{}]\n---\n# a-model\n\n| BLEU | 78.0 | `x` |\n| AER | 15.4 | `y` |\n"
-    card.write_text(text.format("attention-calibration"))
-    assert read_model_card(tmp_path) == CardFacts("a-model", {"Languages": "en–de", "BLEU": "78.0 (its model card)"})
-    card.write_text(text.format("other"))
-    assert read_model_card(tmp_path) == CardFacts("", {"Languages": "en–de"})
-    card.write_text("---\nlanguage: [\n---\n")
-    assert read_model_card(tmp_path) == CardFacts()
-    assert read_model_card("someone/not-in-the-cache") == CardFacts()

@@ -6,9 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from english_german import generate_pairs, write_pairs
 from local_hub import Hub
-
-from hf_attncal.data.synthetic.english_german import generate_pairs, write_pairs
 
 pytestmark = pytest.mark.slow  # a dozen commands, each a process
 SCRIPT = Path(__file__).parents[2] / "examples" / "whole_path.sh"

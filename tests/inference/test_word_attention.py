@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from english_german import generate_pairs
 from helpers import tiny_model
 
 from hf_attncal.alignment import argmax_links
-from hf_attncal.data.synthetic.english_german import generate_pairs
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.data.words import NO_WORD, WordTokens
 from hf_attncal.inference.word_attention import word_attention, word_details

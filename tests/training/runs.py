@@ -5,10 +5,10 @@ from pathlib import Path
 import torch
 import yaml
 from datasets import Dataset
+from english_german import generate_split
 from helpers import TINY, scatter, write_linked_pairs
 
 from hf_attncal import AttnCalTrainer, AttnCalTrainingArguments, MaskAlignConfig, MaskAlignModel
-from hf_attncal.data.synthetic.english_german import generate_split
 
 PAD, EOS = TINY["pad_token_id"], TINY["eos_token_id"]
 ROOT = Path(__file__).parents[2]

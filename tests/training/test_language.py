@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from english_german import generate_split as generate_pairs
 from helpers import begun
 from stack_helpers import write_sequences
 from stack_sequences import entropy_per_symbol, generate_stack_split
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hf_attncal.data.collators import LanguageCollator
-from hf_attncal.data.synthetic.english_german import generate_split as generate_pairs
 from hf_attncal.metrics.probabilities import perplexity
 from hf_attncal.training.language import sequence_sums
 

@@ -63,8 +63,6 @@ def test_text_to_scored_adapter(base, corpus, tmp_path):
 
     with pytest.raises(ValueError, match="holds another run"):
         script.main(arguments)
-    assert script.main([*arguments, "--resume", "--allow-changes", "training.max_steps=6"])["steps"] == 6
-    assert AutoPeftModelForSeq2SeqLM.from_pretrained(run).annealing_step == 6
 
 
 @pytest.mark.parametrize("method", ["attncal", "full"])
@@ -121,7 +119,6 @@ def test_with_a_lora(base):
     files = [run / name / "adapter_model.safetensors" for name in ("calibration", "lora")]
     assert results["adapter_bytes"] == sum(file.stat().st_size for file in files)
     assert files_that_name(run.parent, run) == {f"{name}/adapter_config.json" for name in ("calibration", "lora")}
-    assert script.main([*arguments, "--resume", "--allow-changes", "training.max_steps=5"])["steps"] == 5
 
 
 @pytest.mark.parametrize(

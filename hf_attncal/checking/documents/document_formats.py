@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import PurePath
 from typing import NamedTuple
 
-from hf_attncal.io.encoding import MARKS, open_to_read
+from hf_attncal.io.encoding import is_compressed, open_to_read
 from hf_attncal.io.errors import CommandError, one_line
 
 from .bilingual_files import note_po, read_csv, read_po, read_tsv
@@ -82,7 +82,7 @@ def format_of(name: object) -> Format | None:
     if not isinstance(name, str | os.PathLike):
         return None
     path = PurePath(os.fspath(name))
-    suffix = (PurePath(path.stem) if path.suffix in MARKS else path).suffix.lower()
+    suffix = (PurePath(path.stem) if is_compressed(path) else path).suffix.lower()
     row = next((row for row in FORMATS if suffix in row.suffixes), None)
     code = suffix[1:]
     if row is None and (_NO_LINES.fullmatch(code) or not _LINES.fullmatch(code)):
@@ -140,7 +140,7 @@ def read_document(name: str, row: Format, columns: str | None = None) -> Documen
 def _language_of_name(name: str) -> str | None:
     """Return the language of a file by its name (`book.de.srt`, `app_de.arb`) or folder (`de/LC_MESSAGES/x.po`)."""
     path = PurePath(name)
-    path = PurePath(path.stem) if path.suffix in MARKS else path
+    path = PurePath(path.stem) if is_compressed(path) else path
     stem = path.stem
     folders = PurePath(name).parts[-3:-1][::-1]
     ending = re.search(r"_([a-z]{2}(?:_[A-Z]{2})?)$", stem)

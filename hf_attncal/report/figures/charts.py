@@ -20,8 +20,7 @@ from hf_attncal.report.attribution import CONTROLS, ScoredLinks
 from hf_attncal.report.judged_faithfulness import AREAS, YARDSTICK, JudgedFaithfulness
 from hf_attncal.report.observations import BUCKET_NAMES, ENTROPY_THRESHOLDS, TOKEN_GROUPS, Observations
 
-from .contents import Cell, Chart, Section
-from .templates import FOLDER, display, listed
+from .contents import FOLDER, Cell, Chart, Section, display, listed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

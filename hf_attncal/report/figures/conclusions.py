@@ -15,7 +15,7 @@ from hf_attncal.report.attribution import CONTROLS, ScoredLinks
 from hf_attncal.report.judged_faithfulness import YARDSTICK, JudgedFaithfulness
 from hf_attncal.report.observations import ENTROPY_THRESHOLDS, Observations
 
-from .templates import listed, nats, percent, sentence_pairs
+from .contents import listed, nats, percent, sentence_pairs
 
 ATTENTION, CONTRIBUTION = "attention", "contribution"
 _MIN_MOVED = 0.005  # share of steps below which calibration does not move attention, as with a probe

@@ -21,8 +21,7 @@ import numpy as np
 from hf_attncal.io.files import fill_folder, whole_file, writing
 from hf_attncal.io.gate import check_folder
 
-from .contents import Chart, PairView, Report, pair_view_html, with_null
-from .templates import FOLDER, cell, display, report_templates
+from .contents import FOLDER, Chart, PairView, Report, cell, display, pair_view_html, report_templates, with_null
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

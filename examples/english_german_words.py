@@ -1,4 +1,4 @@
-"""Read the words of the synthetic language pair from the tables of `lexicon.json`, and inflect them.
+"""Read the words of the synthetic language pair from the tables of `english_german_words.json`, and inflect them.
 
 In the tables fields are separated by spaces, and words inside a field by "_".
 """
@@ -59,7 +59,7 @@ def _adverb(english: str, german: str, links: str, tenses: str) -> Adverb:
     return Adverb(english.split("_"), german.split("_"), indices, tenses.split("/"))
 
 
-_TABLES = json.loads((Path(__file__).parent / "lexicon.json").read_text(encoding="utf-8"))
+_TABLES = json.loads((Path(__file__).parent / "english_german_words.json").read_text(encoding="utf-8"))
 PERSON_NAMES, PARTICLES = _TABLES["names"], _TABLES["particles"]
 FRAME_WEIGHTS, MODALS = _TABLES["frame_weights"], _TABLES["modals"]
 # Contraction of German preposition and article.

@@ -18,8 +18,8 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from . import lexicon
-from .lexicon import DETERMINERS, FINITE, KEIN, NOUNS, THE, A, Determiner, Noun, Verb
+import english_german_words as lexicon
+from english_german_words import DETERMINERS, FINITE, KEIN, NOUNS, THE, A, Determiner, Noun, Verb
 
 MIN_WORDS, MAX_WORDS = 3, 16
 CASES = ("nom", "acc", "dat")

@@ -1,1 +1,0 @@
-"""Generate data whose true links, errors or dependencies are known."""
