@@ -2,8 +2,8 @@
 
     python examples/gated_model.py --output demo
 
-It prints BLEU before and after and the alignment error of attention and of contributions, draws a heat map, and writes a
-folder for the Hub, with which a process without this package translates. It takes two to three minutes on two cores.
+It prints BLEU before and after, and the alignment error of attention and of contributions. It draws a heat map, and
+writes a folder for the Hub, with which a process without this package translates: two to three minutes on two cores.
 """
 
 import argparse

@@ -29,7 +29,7 @@ CORE = (
     ("io",),
     ("drawing",),
     ("models", "data"),
-    ("families", "variants"),
+    ("families",),
     ("metrics",),
     ("inference",),
     ("hub",),
