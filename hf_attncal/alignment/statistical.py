@@ -19,7 +19,7 @@ from functools import lru_cache
 from itertools import pairwise, product
 from math import isqrt
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import torch
@@ -366,6 +366,14 @@ def _fields(values: dict[str, Any]) -> CountFields | None:
     if values.get("pad_token_id") is None or not types <= values.keys() <= types | _OTHER_FIELDS:
         return None
     fields = CountFields(**{name: values[name] for name in types})
+    for name, kind in get_type_hints(CountFields).items():
+        if name in types and (isinstance(values[name], bool) != (kind is bool) or not isinstance(values[name], kind)):
+            return None
     check_counting(fields)
+    for name in ("bos_token_id", "eos_token_id"):
+        if values.get(name) is not None and (
+            type(values[name]) is not int or not 0 <= values[name] < fields.vocab_size
+        ):
+            return None
     check_token_ids(fields, fields.vocab_size)
     return fields

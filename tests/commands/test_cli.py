@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import shutil
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -82,21 +81,6 @@ def test_model_code_runs_only_on_request(attncal, tmp_path):
     status, _, err = attncal("translate", str(tmp_path), text="y\n")
     assert status == 1
     assert "pass --trust-remote-code" in err
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "beams"),
-    [("constraints", [3], 4), ("dola_layers", "high", 1)],
-)
-def test_code_that_is_not_there_is_not_advised(attncal, checkpoint, tmp_path, field, value, beams):
-    """transformers fetches some ways of decoding from the Hub; the model brings no code for them."""
-    folder = shutil.copytree(checkpoint.folder, tmp_path / "model")
-    file = folder / "generation_config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {field: value}))
-    status, _, err = attncal("translate", str(folder), "--beams", str(beams), text="a\n")
-    assert status == 1
-    assert f"generation_config.json has `{field}`" in err
-    assert "trust" not in err
 
 
 def test_a_device_that_cannot_be_used(attncal, checkpoint):

@@ -30,7 +30,6 @@ def test_v_logs_progress_and_q_nothing_only_on_standard_error(links, capsys):
     first, second, last = shown["-v"].err.splitlines()
     assert (first, second) == ("attncal: reading links", "attncal: reading links")
     assert last.startswith("attncal: done in ")
-    assert last.endswith(" MB of memory")
     assert shown["-vv"].err.startswith("attncal: reading links\n")
 
 

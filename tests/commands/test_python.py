@@ -44,7 +44,7 @@ def test_project(attncal, files, tmp_path):
     tags = ["DET ADJ NOUN", "DET NOUN"]
     (tmp_path / "tags").write_text("\n".join(tags), encoding="utf-8")
     lines = hf_attncal.project(SOURCE, TARGET, links=LINKS, tags=tags)
-    assert [line.details["tags"] for line in lines] == [("DET", "ADJ", "NOUN"), ("DET", "NOUN")]
+    assert [line.text for line in lines] == ["DET ADJ NOUN", "DET NOUN"]
     assert hf_attncal.project(**files, tags=tmp_path / "tags") == lines
     written = attncal("align", "project", *options(files), "--tags", str(tmp_path / "tags"))[1]
     assert "".join(f"{line.text}\n" for line in lines) == written
