@@ -23,7 +23,7 @@ GENERIC := ONEDNN_MAX_CPU_ISA=SSE41 ATEN_CPU_CAPABILITY=default CT2_FORCE_CPU_IS
 # What a demo needs, without the tools of tests; `make test` adds these.
 demo: $(if $(wildcard $(INSTALLED)),$(INSTALLED),$(VENV)/.demo)
 	$(BIN)/attncal demo --output demo
-	$(BIN)/python examples/gated_model.py --output demo
+	GOMP_SPINCOUNT=10000 $(BIN)/python examples/gated_model.py --output demo
 
 test: conformance
 	$(call PYTEST,$(BIN)) -m "not slow"

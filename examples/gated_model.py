@@ -31,8 +31,10 @@ from hf_attncal.hub.hub_folder import inspect_folder
 from hf_attncal.hub.isolated import translate_in_fresh_process
 from hf_attncal.hub.model_cards import Result, write_model_card
 from hf_attncal.inference.word_attention import WordDetails, word_details
-from hf_attncal.io.files import load_yaml, write_json
+from hf_attncal.io.files import load_yaml, write_json, writing
+from hf_attncal.io.gate import claim_folder, job, run_record
 from hf_attncal.io.messages import command_prefix
+from hf_attncal.layouts import RUN
 from hf_attncal.metrics.aer import alignment_error_rate
 from hf_attncal.metrics.reliability import jensen_shannon
 from hf_attncal.training.calibrated import AttnCalTrainer
@@ -40,6 +42,7 @@ from hf_attncal.training.folder import Run
 from hf_attncal.training.job import build_tokenizer, run_trainer
 from hf_attncal.training.seq2seq import TranslationConfig, build_seq2seq_model, copy_search_settings, evaluate
 
+WRITER = "a demonstration"  # mark of the model's folder, which the next run may write again
 PAIRS = {"train": 20_000, "valid": 300, "test": 300}
 # Settings in the format of configs/.
 DEMO_SETTINGS = """
@@ -69,6 +72,8 @@ def run_demo(output: str | Path, steps: int, seed: int = 1) -> dict:
     _quiet_libraries()
     console = Console(highlight=False)
     folder = Path(output) / "model"
+    claim_folder(folder, WRITER)
+    write_json(run_record(WRITER), folder / RUN)
     values = load_yaml(DEMO_SETTINGS)
     values["training"] |= {"output_dir": str(folder), "max_steps": steps, "seed": seed}
     config = TranslationConfig.make(values)
@@ -255,7 +260,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--output", default="demo", help="folder for the heat map, the results and the model")
     parser.add_argument("--steps", type=int, default=1000, help="number of optimiser steps")
     options = parser.parse_args(arguments)
-    run_demo(options.output, options.steps)
+    with job(), writing(options.output):
+        run_demo(options.output, options.steps)
 
 
 if __name__ == "__main__":
