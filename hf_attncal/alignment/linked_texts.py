@@ -37,7 +37,7 @@ class Linked(Protocol):
     scores: Sequence[float] | None
 
 
-# For each pair a line `i-j i-j` (or `i-j:score`), an alignment, or links (i source, j target).
+# A line `i-j i-j` (or `i-j:score`) for each pair, an alignment, or links (i source, j target).
 Links = Iterable[str | Linked | Sequence[Link]]
 
 
