@@ -54,7 +54,7 @@ def exchange_warning(aligner: "WordAligner", pairs: "Sequence[tuple[Sentence, Se
     """
     if len(pairs) < MIN_PAIRS_TO_EXCHANGE or "harmonic" not in aligner.source.symmetrizations:
         return None
-    # What cannot be aligned, or not at once in this memory, is reported later.
+    # A pair that cannot be aligned, or a sample too large for the memory, is dealt with later.
     with suppress(ValueError, MemoryError, RuntimeError):
         straight, opposite = (
             mean_score(aligner, sides, **options) for sides in (pairs, [pair[::-1] for pair in pairs])
