@@ -3,12 +3,13 @@
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from copy import copy
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hf_attncal.data.segmentation import fold, is_unspaced
 from hf_attncal.data.words import split_words
+from hf_attncal.io.errors import until_failure
 
 if TYPE_CHECKING:
     from .aligner import Sentence, WordAligner
@@ -24,7 +25,7 @@ MAX_PAIRS_TO_EXCHANGE, MIN_PAIRS_TO_EXCHANGE = 100, 20
 
 
 def mean_score(aligner: "WordAligner", pairs: "Iterable[tuple[Sentence, Sentence]]", **options) -> float | None:
-    """Return the mean score of pairs; None without a pair that has words on both sides.
+    """Return the mean score of pairs; None if one cannot be aligned, or none has words on both sides.
 
     It shows an aligner that learned nothing; it does not rank good ones.
 
@@ -32,14 +33,12 @@ def mean_score(aligner: "WordAligner", pairs: "Iterable[tuple[Sentence, Sentence
         aligner: Word aligner of two directions; its probabilities are not used.
         pairs: Sentence pairs.
         options: Options of `WordAligner.align`.
-
-    Raises:
-        ValueError: a pair that cannot be aligned.
     """
     raw = copy(aligner)
     raw.probabilities = None  # they may lack the symmetrisation
-    scores = [one.score for one in raw.align(pairs, symmetrize="harmonic", **options) if one.score is not None]
-    return sum(scores) / len(scores) if scores else None
+    aligned, failure = until_failure(partial(raw.align, symmetrize="harmonic", **options), list(pairs))
+    scores = [one.score for one in aligned if one.score is not None]
+    return sum(scores) / len(scores) if scores and failure is None else None
 
 
 def exchange_warning(aligner: "WordAligner", pairs: "Sequence[tuple[Sentence, Sentence]]", **options) -> str | None:
@@ -54,17 +53,13 @@ def exchange_warning(aligner: "WordAligner", pairs: "Sequence[tuple[Sentence, Se
     """
     if len(pairs) < MIN_PAIRS_TO_EXCHANGE or "harmonic" not in aligner.source.symmetrizations:
         return None
-    # A pair that cannot be aligned, or a sample too large for the memory, is dealt with later.
-    with suppress(ValueError, MemoryError, RuntimeError):
-        straight, opposite = (
-            mean_score(aligner, sides, **options) for sides in (pairs, [pair[::-1] for pair in pairs])
-        )
-        if straight is not None and opposite is not None and opposite > straight + _MIN_EXCHANGE_GAIN:
-            return (
-                f"source and target are probably exchanged: the mean score of a pair is {straight:.2f}, and "
-                f"{opposite:.2f} in the opposite order. Exchange them."
-            )
-    return None
+    straight, opposite = (mean_score(aligner, sides, **options) for sides in (pairs, [pair[::-1] for pair in pairs]))
+    if straight is None or opposite is None or opposite <= straight + _MIN_EXCHANGE_GAIN:
+        return None
+    return (
+        f"source and target are probably exchanged: the mean score of a pair is {straight:.2f}, and {opposite:.2f} in "
+        "the opposite order. Exchange them."
+    )
 
 
 # ---- lines that are shifted ----

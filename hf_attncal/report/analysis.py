@@ -1,5 +1,6 @@
 """Analysis of a model: measure its attention and methods of attribution, and build the report."""
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from hf_attncal.data.linked_pairs import Gold
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.inference.reading import batches_of_pairs
 from hf_attncal.inference.source_use import source_use
+from hf_attncal.io.messages import LOG, SILENCE, minutes
 from hf_attncal.metrics import records
 from hf_attncal.metrics.trust import AttentionVerdict, verdict_of
 from hf_attncal.report.attribution import ScoredLinks, score_attributions, word_scores, works_on
@@ -210,7 +212,8 @@ def _scores(
         def score(part: Gold, **options: Any) -> dict[str, ScoredLinks]:
             return score_attributions(model, tokenizer, part, names, batch_size=batch_size, **options)
 
-        step("comparing methods with annotated links")
+        first = Gold(gold.pairs[:1], gold.links[:1])
+        _announce("comparing methods with annotated links", len(gold.pairs), lambda: score(first, bootstrap=0), step)
         scored = score(gold, **resampled)
     if measured and names:
         sample = corpus.with_words(measured)
@@ -222,9 +225,20 @@ def _scores(
             options |= {"kind": _kind(corpus), "frequencies": frequencies, "batch_size": batch_size}
             return judge_faithfulness(*texts, scores, **options)
 
-        step(f"measuring faithfulness of {len(names)} methods")
+        task = f"measuring faithfulness of {len(names)} methods"
+        _announce(task, len(sample.sources), lambda: judge(sample.first(1), bootstrap=0), step)
         judged = judge(sample, **resampled)
     return scored, judged
+
+
+def _announce(task: str, pairs: int, on_first_pair: Callable[[], object], step: Callable[..., None]) -> None:
+    """Begin a step, and log its time, estimated on the first pair, if it is long."""
+    step(task)
+    began = time.monotonic()
+    on_first_pair()
+    seconds = (time.monotonic() - began) * pairs
+    if seconds > SILENCE:
+        LOG.warning("%s, %s pairs: about %s", task, f"{pairs:,}", minutes(seconds))
 
 
 def _report(

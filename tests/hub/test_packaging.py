@@ -270,6 +270,26 @@ def test_missing_extras_are_named_in_one_line(without_extras):
 # ---- where it comes from ----
 
 
+def test_the_demo_installs_what_it_needs_and_the_tests_their_tools(tmp_path):
+    """In a new environment; where the tests' tools are, they are kept."""
+    commands = {}
+    for goal, environment in (("demo", "new"), ("conformance", "new"), ("demo", "old")):
+        venv = tmp_path / environment
+        if environment == "old":
+            venv.mkdir()
+            (venv / ".installed").touch()
+        run = ["make", "-n", goal, f"VENV={venv}"]
+        commands[goal, environment] = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    of_demo = commands["demo", "new"]
+    assert '-e ".[train,plot]"' in of_demo
+    assert ".[test]" not in of_demo
+    assert '-e ".[test]"' in commands["conformance", "new"]
+    for told in (of_demo, commands["conformance", "new"]):
+        assert "https://download.pytorch.org/whl/cpu" in told
+        assert " to fetch, " in told
+    assert "pip" not in commands["demo", "old"]
+
+
 def test_every_install_command_names_the_origin_of_the_package():
     """`pip install hf_attncal` would fetch what a stranger has put on the index under that name, or nothing."""
     folders = ("hf_attncal", "model_cards", "docs", "examples", "configs", "training", "experiments", "benchmarks")

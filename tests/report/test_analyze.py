@@ -112,9 +112,16 @@ def test_a_text_of_one_word_has_none_to_replace_it():
     assert "reliability_by_layer" in rows_of(corpus, measured=0)
 
 
-def test_slow_parts_are_asked_for():
+def test_slow_parts_are_asked_for_and_say_how_long_they_take(monkeypatch, caplog):
     model, tokenizer = text_model("marian", "ours"), bpe_tokenizer()
     report = analyze_corpus(model, CORPUS, tokenizer, bootstrap=0, browsed=0)
     assert report.judged is None
     assert list(report.scored) == ["attention", "contribution", "random", "diagonal"]
     assert set(chosen_methods(model, ["all"])) == {*chosen_methods(model), "alti", "occlusion"}
+    assert not caplog.records
+    monkeypatch.setattr("hf_attncal.report.analysis.SILENCE", 0)
+    analyze_corpus(model, CORPUS, tokenizer, **OPTIONS)
+    pairs = f"{len(SOURCES)} pairs: about "
+    assert [pairs in message for message in caplog.messages] == [True, True]
+    assert "comparing methods with annotated links, " in caplog.messages[0]
+    assert "measuring faithfulness of 3 methods, " in caplog.messages[1]

@@ -31,7 +31,7 @@ def learned():
 
 def test_times_of_a_given_text(learned):
     model, processor, unspoken, lesson = learned
-    assert lesson.agreement > 0.7 > 0.3 > lesson.before  # 0.80 to 0.85 with four seeds
+    assert lesson.agreement > 0.8 > lesson.before
     errors = []
     for window in spoken_tones(3, 6):
         text = " ".join(word.text for word in window.words)
@@ -56,8 +56,7 @@ def test_planted_words_are_less_probable(learned):
     evidence, planted = planted_evidence(listener, windows)
     probabilities = unspoken.probabilities(evidence)
     assert 0 < planted.sum() < len(planted)
-    above = probabilities[planted][:, None] > probabilities[~planted]
-    assert above.mean() > 0.55  # 0.61 to 0.69 with four seeds
+    assert probabilities[planted].mean() > probabilities[~planted].mean() + 0.1
 
 
 def test_the_transcript_is_the_models_own(learned):

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from transformers import TrainerCallback
+from helpers import FAMILIES
+from peft import PeftConfig
+from transformers import BartConfig, MarianConfig, PreTrainedConfig, TrainerCallback
 from transformers.integrations import integration_utils
 from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 
@@ -100,6 +102,44 @@ def test_reference_explains_every_key_of_our_own_sections(job):
     assert keys | ours <= set(stated["training"])
 
 
+def test_translation_reference_explains_every_field_of_our_config():
+    """All fields that our config adds to Marian's and BART's."""
+    stock = {f.name for f in (*dataclasses.fields(MarianConfig), *dataclasses.fields(BartConfig))}
+    ours = {f.name for family in FAMILIES.values() for f in dataclasses.fields(family[2])}
+    assert ours - stock <= set(reference("translation")["model"])
+
+
+def test_aligner_reference_explains_every_field_of_its_config():
+    stock = {f.name for f in dataclasses.fields(PreTrainedConfig)}
+    # From the tokenizer and the data; `symmetrization` has no default of its own here, it is explained in a comment.
+    filled_in = {"vocab_size", "pad_token_id", "lowercase", "tokenize", "fold_words", "symmetrization"}
+    assert {f.name for f in dataclasses.fields(MaskAlignConfig)} - stock - filled_in <= set(
+        reference("aligner")["model"]
+    )
+
+
+def test_language_reference_explains_every_field_that_our_config_adds():
+    stock = {f.name for f in dataclasses.fields(MarianConfig)}
+    ours = {f.name for f in dataclasses.fields(DiscreteTransformerConfig)} - stock
+    assert ours <= set(reference("language")["model"])
+
+
+def test_summarization_reference_explains_every_field_of_its_config():
+    """Those of a luong model; the switches, which it shares with Marian and BART, are in the other reference."""
+    stock = {f.name for f in dataclasses.fields(PreTrainedConfig)}
+    filled_in = {"vocab_size", "use_cache", *(f"{name}_token_id" for name in ("bos", "eos", "pad", "decoder_start"))}
+    ours = {f.name for f in dataclasses.fields(LuongConfig)} - stock - filled_in
+    assert ours - set(reference("translation")["model"]) <= set(reference("summarization")["model"])
+
+
+def test_adapter_reference_explains_every_field_of_its_config():
+    method = hints_of(type(AdapterConfig.make({}).method_config()))
+    ours = {name for name in method if name not in hints_of(PeftConfig)}
+    filled_in = {"label_smoothing", "base_model_type", "base_d_model"}
+    assert set(reference("adapter")["adapter"]) == ours - filled_in | {"method", "null_mass", "lora"}
+    assert set(reference("adapter")["model"]) == set(hints_of(type(AdapterConfig.make({}).model)))
+
+
 @pytest.mark.parametrize("job", JOBS)
 def test_reference_states_the_defaults(job, tmp_path):
     output = {"training": {"output_dir": str(tmp_path)}}
@@ -128,6 +168,23 @@ def test_reference_states_the_defaults(job, tmp_path):
     made = default.arguments()
     for name in set(stated.training) - {"tokens_per_step", "use_cpu", "dataloader_pin_memory"}:
         assert getattr(stated.arguments(), name) == getattr(made, name), name
+
+
+def test_experiments_differ_in_their_switches_only():
+    base = load(FOLDER / "translation" / "multi30k_base.yaml")
+    switches = {}
+    for name in ("baseline", "fixed", "annealed", "gated", "leaky", "gumbel"):
+        config = load(FOLDER / "translation" / f"multi30k_{name}.yaml")
+        switches[name] = {key: value for key, value in config.model.items() if key not in base.model}
+        assert dataclasses.replace(config, model=base.model) == base
+    on = {name: {key: value for key, value in chosen.items() if value} for name, chosen in switches.items()}
+    assert on["baseline"] == {}
+    for name in ("fixed", "annealed", "gated"):
+        assert on[name].pop("calibration") == name
+        # what remains is a number of that fusion
+        assert set(on[name]) <= {"fixed": {"calibration_weight"}, "annealed": {"annealing_steps"}}.get(name, set())
+    for name in ("leaky", "gumbel"):
+        assert on[name] == {name: True}
 
 
 # ---- the same is wrong in every job, and said in the same words ----
