@@ -8,7 +8,7 @@ from hf_attncal.io.errors import CommandError, check_range
 from .kinds import Files, Text, WordLimits
 
 if TYPE_CHECKING:
-    from hf_attncal.metrics.tables import ScoreTable
+    from hf_attncal.metrics.scoring import ScoreTable
 
 GROUPS = {
     "Word links": ("source", "target", "ignore_possible", "without_punctuation"),
@@ -105,11 +105,10 @@ def score(
     if without_punctuation and source is None:
         raise CommandError("--without-punctuation needs the words: pass --source and --target.")
     from hf_attncal.data.texts import read_scored
+    from hf_attncal.metrics.scoring import score_links, score_summaries, score_translations
 
     proposed: dict[str, Text] = {f"hypothesis {number}": text for number, text in enumerate(hypotheses, start=1)}
     if metric == "aer":
-        from hf_attncal.metrics.link_scores import score_links
-
         sides: dict[str, Text] = {} if source is None or target is None else {"source": source, "target": target}
         texts_of_lines = read_scored({"gold": gold} | sides | proposed, "sentence pair")
         return score_links(
@@ -127,9 +126,5 @@ def score(
     texts = list(read_scored(named | proposed, "summary" if metric == "rouge" else "translation"))
     golds, written = texts[: len(named)], texts[len(named) :]
     if metric == "rouge":
-        from hf_attncal.metrics.rouge import score_summaries
-
         return score_summaries(golds, written, tokenize=tokenize, stemmer=stemmer, bootstrap=bootstrap, format=format)
-    from hf_attncal.metrics.bleu import score_translations
-
     return score_translations(golds, written, metric, bootstrap=bootstrap, format=format)

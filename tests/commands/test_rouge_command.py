@@ -53,15 +53,14 @@ def test_text(run):
 def test_text_of_several(run):
     _, out, _ = run("ref", "hyp", "better", "--bootstrap", "100")
     heading, *rows = out.splitlines()
-    assert heading.split("  ")[-1].strip() == "above first"
+    assert heading.endswith("better than first      p")
     score = rouge(BETTER, REFERENCE, bootstrap=100)
     low, high = score.intervals["rouge1"]
     first, second = (rouge_counts(lines, REFERENCE)["rouge1"] for lines in (HYPOTHESIS, BETTER))
-    least, most = ROUGE.paired_interval(first, second, 100, 0)
-    above = score.rouge1 - rouge(HYPOTHESIS, REFERENCE).rouge1
-    told = f"better ROUGE-1 {score.rouge1:.2f} {low:.2f} to {high:.2f} {above:+.2f} ({least:+.2f} to {most:+.2f})"
+    better, p = ROUGE.paired_bootstrap(first, second, 100, 0), ROUGE.paired_p_value(first, second, 100, 0)
+    told = f"better ROUGE-1 {score.rouge1:.2f} {low:.2f} to {high:.2f} {100 * better:.1f} {p:.3f}"
     assert " ".join(rows[4].split()) == told
-    assert "(" not in rows[0]
+    assert len(rows[0].split()) == 6
     assert "over 100 resamples" in rows[9]
 
 
@@ -80,11 +79,11 @@ def test_too_few_lines_have_no_interval(run):
     status, out, err = run("few", "few", "few")
     assert (status, err) == (0, "")
     heading, *rows = out.splitlines()
-    assert heading.split() == ["hypothesis", "measure", "F1", "above", "first"]
-    assert rows[4].split() == ["few", "ROUGE-1", "100.00", "+0.00"]
+    assert heading.split() == ["hypothesis", "measure", "F1"]
+    assert rows[4].split() == ["few", "ROUGE-1", "100.00"]
     assert "No intervals or comparisons: needs at least 6 summaries, got 1." in rows
     row = json.loads(run("few", "few", "few", "--format", "json")[1])["scores"][1]
-    assert row["intervals"] is row["above_first"]["rouge1"]["interval"] is None
+    assert row["intervals"] is row["p_value"]["rouge1"] is None
 
 
 def test_json_is_not_rounded(run):
@@ -93,15 +92,14 @@ def test_json_is_not_rounded(run):
     found = json.loads(out)
     assert found["references"] == ["ref"]
     assert found["bootstrap"] == {"resamples": 50, "seed": 0, "confidence": 0.95}
+    assert found["scores"][0]["p_value"]["rouge2"] is None
     for row, name, lines in zip(found["scores"], ("hyp", "better"), (HYPOTHESIS, BETTER), strict=True):
         score = rouge(lines, REFERENCE, stemmer=True, bootstrap=50)
         assert row.pop("hypothesis") == name
-        above = row.pop("above_first")
+        better, p_value = row.pop("better_than_first"), row.pop("p_value")
         assert row == json.loads(json.dumps(vars(score)))
-    assert above["rouge2"]["difference"] == score.rouge2 - found["scores"][0]["rouge2"]
-    low, high = above["rouge2"]["interval"]
-    assert low <= above["rouge2"]["difference"] <= high
-    assert found["scores"][0].get("above_first") is None
+    assert 0 <= better["rouge2"] <= 1
+    assert 0 < p_value["rouge2"] <= 1
 
 
 def test_several_references(run):
