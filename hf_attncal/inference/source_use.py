@@ -5,13 +5,16 @@ sentence, are neither removed nor predicted.
 """
 
 from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
 from itertools import chain
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from hf_attncal.data.batching import batches_by_length, beginning
+from hf_attncal.data.batching import batches_by_length, beginning, padded
 from hf_attncal.data.words import NO_WORD, WordTokens
 from hf_attncal.metrics.reliability import layer_rows
 from hf_attncal.metrics.trust import SourceUse
@@ -24,7 +27,6 @@ _MAX_REMOVED = 16  # source tokens of a pair that are removed, one at a time
 _MAX_TOKENS = 100_000  # approximate number that the model reads: seconds for small models, a minute for base ones
 _MIN_LOG_PROBABILITY = -30.0  # nats; the lower bound keeps nearly impossible tokens from dominating a mean
 _MIN_INFORMED_SHARE = 0.5  # share of steps from which on a layer's masks count as distinguishing source tokens
-_Row = tuple[TokenPair, np.ndarray, int | None]  # a pair, its source, and the position of a hidden token
 _NAMES = ("attention", "diagonal", "contribution", "best")
 
 
@@ -60,22 +62,23 @@ def source_use(
     removed = [np.sort(generator.permutation(_word_tokens(pair.source))[:_MAX_REMOVED]) for pair in pairs]
     pool = np.concatenate([pair.source.ids[_word_tokens(pair.source)] for pair in pairs])
     choices, informed = _chosen_tokens(model, tokenizer, pairs, removed, batch_size)
-    rows = _Rows(model, tokenizer, batch_size)
-    plain = rows.read([(pair, pair.source.ids, None) for pair in pairs])
+    words = [_word_tokens(pair.target) for pair in pairs]
+    scores_of = partial(_scores, model, tokenizer, batch_size=batch_size)
+    plain = scores_of([ForcedRow(pair, pair.source.ids, of_pair) for pair, of_pair in zip(pairs, words, strict=True)])
     swapped = None
     if (wrong_sources := _wrong_sources(pairs)) is not None:
-        after = rows.read([(pair, source, None) for pair, source in zip(pairs, wrong_sources, strict=True)])
+        after = scores_of([ForcedRow(*row) for row in zip(pairs, wrong_sources, words, strict=True)])
         swapped = np.array([[(right - wrong).sum(), len(right)] for right, wrong in zip(plain, after, strict=True)])
-    hidden: list[_Row] = []
-    replaced: list[_Row] = []
-    for pair, places in zip(pairs, removed, strict=True):
+    hidden: list[ForcedRow] = []
+    replaced: list[ForcedRow] = []
+    for pair, places, of_pair in zip(pairs, removed, words, strict=True):
         for place in places:
-            hidden.append((pair, pair.source.ids, place))
+            hidden.append(ForcedRow(pair, pair.source.ids, of_pair, [place]))
             ids = pair.source.ids.copy()
             drawn = generator.permutation(pool)
             ids[place] = next((token for token in drawn[:100] if token != ids[place]), ids[place])
-            replaced.append((pair, ids, None))
-    after_hiding, after_replacing = iter(rows.read(hidden)), iter(rows.read(replaced))
+            replaced.append(ForcedRow(pair, ids, of_pair))
+    after_hiding, after_replacing = iter(scores_of(hidden)), iter(scores_of(replaced))
     counts, by_place = np.zeros((len(pairs), len(_NAMES))), []
     for number, (before, places) in enumerate(zip(plain, removed, strict=True)):
         # (removed tokens, steps)
@@ -94,8 +97,13 @@ def source_use(
         diagonal=effects["diagonal"],
         contribution=effects["contribution"] if "contribution" in choices[0] else None,
         informed=informed,
-        by_place=None if hasattr(model, "exported_layers") else np.stack(by_place),  # its layers have other numbers
+        by_place=np.stack(by_place),
     )
+
+
+def _scores(model, tokenizer, rows: Sequence["ForcedRow"], batch_size: int) -> list[np.ndarray]:
+    scores = score_rows(model, tokenizer, rows, batch_size)
+    return [of_row.clip(min=_MIN_LOG_PROBABILITY) for of_row in scores]
 
 
 def _pairs(model, tokenizer, sources: Sequence[str], targets: Sequence[str]) -> list[TokenPair]:
@@ -193,40 +201,77 @@ def _chosen_at_places(attention: np.ndarray, target: np.ndarray, places: np.ndar
     return with_mean[:, :, steps][..., places].argmax(axis=-1)
 
 
-class _Rows:
-    """Model that scores targets given sources; arguments as in `source_use`."""
-
-    def __init__(self, model, tokenizer, batch_size: int):
-        self.model, self.tokenizer, self.batch_size = model, tokenizer, batch_size
-
-    def read(self, rows: Sequence[_Row]) -> list[np.ndarray]:
-        """Return the log-probabilities of each row's target tokens that belong to words."""
-        scores: dict[int, np.ndarray] = {}
-        lengths = [(len(pair.target.ids), len(source)) for pair, source, _ in rows]
-        with readable(self.model, attentions=False):
-            for numbers in batches_by_length(lengths, self.batch_size):
-                for number, values in zip(numbers, self._batch([rows[number] for number in numbers]), strict=True):
-                    scores[number] = values
-        return [scores[number] for number in range(len(rows))]
-
-    def _batch(self, rows: Sequence[_Row]) -> list[np.ndarray]:
-        batch = padded_batch(
-            self.model, self.tokenizer, [source for _, source, _ in rows], [pair.target.ids for pair, *_ in rows]
-        )
-        inputs, labels = teacher_forced(self.model, batch)
-        encoded = None
-        if any(place is not None for *_, place in rows):  # hidden only from the decoder, not from the encoder
-            encoder_inputs = {name: inputs[name] for name in ("input_ids", "attention_mask")}
-            encoded = self.model.get_encoder()(**encoder_inputs, return_dict=True)
-            for row, (*_, place) in enumerate(rows):
-                inputs["attention_mask"][row, place] = 0
-        outputs = self.model(**inputs, encoder_outputs=encoded, use_cache=False, return_dict=True)
-        tokens = _log_probabilities(outputs.logits, labels).double().cpu().numpy()
-        return [values[_word_tokens(pair.target)] for values, (pair, *_) in zip(tokens, rows, strict=True)]
+# ---- log-probabilities of targets of changed sources ----
 
 
-def _log_probabilities(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the log-probability of each label, (batch, steps); arbitrary where there is no label."""
-    labels = labels.masked_fill(labels == IGNORE_INDEX, 0).unsqueeze(-1)
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    return torch.log_softmax(logits, dim=-1).gather(-1, labels).squeeze(-1).clamp(min=_MIN_LOG_PROBABILITY)
+class ForcedRow(NamedTuple):
+    """Forward pass of a pair.
+
+    Args:
+        pair: the pair, whose target is scored.
+        source: tokens that the encoder reads.
+        tokens: positions of the target tokens to score.
+        hidden: positions of the source that are hidden from the decoder, but not from the encoder. Default: none.
+    """
+
+    pair: TokenPair
+    source: np.ndarray
+    tokens: np.ndarray
+    hidden: Sequence[int] | np.ndarray = ()
+
+
+def score_rows(model, tokenizer, rows: Sequence[ForcedRow], batch_size: int) -> list[np.ndarray]:
+    """Return the log-probabilities of the target tokens of each row, teacher-forced, (tokens,) float64."""
+    scores: dict[int, np.ndarray] = {}
+    targets = [row.pair.target.ids[: row.tokens.max(initial=0) + 1] for row in rows]  # later ones have no influence
+    lengths = [(len(target), len(row.source)) for target, row in zip(targets, rows, strict=True)]
+    with readable(model, attentions=False):
+        for numbers in batches_by_length(lengths, batch_size):
+            chosen = [rows[number] for number in numbers]
+            sides = [row.source for row in chosen], [targets[number] for number in numbers]
+            inputs, labels = teacher_forced(model, padded_batch(model, tokenizer, *sides))
+            encoded = None
+            if any(len(row.hidden) for row in chosen):
+                source = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+                encoded = model.get_encoder()(**source, return_dict=True)
+                for place, row in enumerate(chosen):
+                    inputs["attention_mask"][place, row.hidden] = 0
+            steps, _ = padded([np.append(row.tokens, 0) for row in chosen], 0)  # every row needs a step
+            values = log_probabilities(model, inputs, labels, encoded, steps.to(model.device))
+            for number, of_row in zip(numbers, values.double().cpu().numpy(), strict=True):
+                scores[number] = of_row[: len(rows[number].tokens)]
+    return [scores[number] for number in range(len(rows))]
+
+
+def log_probabilities(
+    model,
+    inputs: dict[str, Tensor],
+    labels: Tensor,
+    encoded: Any = None,
+    steps: Tensor | None = None,
+) -> Tensor:
+    """Return the log-probability of each label, (batch, steps), in float32 or better; 0 where there is no label.
+
+    Args:
+        model: encoder-decoder in evaluation mode.
+        inputs, labels: see `reading.teacher_forced`.
+        encoded: encoder output of the source. Default: run the encoder.
+        steps: (batch, k), indices of the steps to return; the expensive output layer is skipped for the others.
+            Default: all.
+    """
+
+    def rows(states: Tensor) -> Tensor:
+        return states if steps is None else states.gather(1, steps.unsqueeze(-1).expand(-1, -1, states.shape[-1]))
+
+    copies = getattr(model, "copying", None) is not None
+    with ExitStack() as hooks:
+        if steps is not None:
+            labels = labels.gather(1, steps)
+            if not copies:  # copying needs the logits of all steps
+                head = model.get_output_embeddings()
+                hooks.enter_context(head.register_forward_pre_hook(lambda module, args: (rows(args[0]),)))
+        logits = model(**inputs, encoder_outputs=encoded, use_cache=False, return_dict=True).logits
+    logits = (rows(logits) if copies else logits).to(torch.promote_types(logits.dtype, torch.float32))
+    missing = labels == IGNORE_INDEX
+    labels = labels.masked_fill(missing, 0).unsqueeze(-1)
+    return torch.log_softmax(logits, dim=-1).gather(-1, labels).squeeze(-1).masked_fill(missing, 0.0)

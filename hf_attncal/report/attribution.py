@@ -6,7 +6,7 @@ are methods that ignore the model: a useful method must be better.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields
 from functools import reduce
 from typing import ClassVar, NamedTuple
@@ -14,7 +14,6 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from transformers.modeling_outputs import BaseModelOutput
 
 from hf_attncal.alignment.links import best_links
 from hf_attncal.data.linked_pairs import Gold
@@ -32,11 +31,11 @@ from hf_attncal.inference.reading import (
     readable,
     teacher_forced,
 )
+from hf_attncal.inference.source_use import log_probabilities
 from hf_attncal.inference.word_attention import word_attention
 from hf_attncal.io.extras import Table
 from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate
 from hf_attncal.models.calibration import calibrated_layers
-from hf_attncal.models.losses import IGNORE_INDEX
 
 from .alti import alti_shares, check_blocks
 
@@ -258,45 +257,6 @@ class Occlusion(Method):
             share = chosen[rows].unsqueeze(1).to(whole.dtype)
             scores[rows] += fall.unsqueeze(-1) * share / share.sum(dim=-1, keepdim=True)
         return Scores(scores)
-
-
-def encode(model, inputs: dict[str, Tensor]) -> BaseModelOutput:
-    """Return the encoder output of the source."""
-    return model.get_encoder()(**{name: inputs[name] for name in ("input_ids", "attention_mask")}, return_dict=True)
-
-
-def log_probabilities(
-    model,
-    inputs: dict[str, Tensor],
-    labels: Tensor,
-    encoded: BaseModelOutput | None = None,
-    steps: Tensor | None = None,
-) -> Tensor:
-    """Return the log-probability of each label, (batch, steps), in float32 or better; 0 where there is no label.
-
-    Args:
-        model: encoder-decoder in evaluation mode.
-        inputs, labels: see `Batch`.
-        encoded: encoder output of the source. Default: run the encoder.
-        steps: (batch, k), indices of the steps to return; the expensive output layer is skipped for the others.
-            Default: all.
-    """
-
-    def rows(states: Tensor) -> Tensor:
-        return states if steps is None else states.gather(1, steps.unsqueeze(-1).expand(-1, -1, states.shape[-1]))
-
-    copies = getattr(model, "copying", None) is not None
-    with ExitStack() as hooks:
-        if steps is not None:
-            labels = labels.gather(1, steps)
-            if not copies:  # copying needs the logits of all steps
-                head = model.get_output_embeddings()
-                hooks.enter_context(head.register_forward_pre_hook(lambda module, args: (rows(args[0]),)))
-        logits = model(**inputs, encoder_outputs=encoded, use_cache=False, return_dict=True).logits
-    logits = (rows(logits) if copies else logits).to(torch.promote_types(logits.dtype, torch.float32))
-    missing = labels == IGNORE_INDEX
-    labels = labels.masked_fill(missing, 0).unsqueeze(-1)
-    return torch.log_softmax(logits, dim=-1).gather(-1, labels).squeeze(-1).masked_fill(missing, 0.0)
 
 
 # ---- controls, which ignore the model ----

@@ -15,21 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from hf_attncal.data.batching import batches_by_length, padded
 from hf_attncal.data.words import WordTokens, tokenize_words
-from hf_attncal.inference.reading import (
-    PairTooLongError,
-    TokenPair,
-    check_attends,
-    check_lengths,
-    padded_batch,
-    readable,
-    teacher_forced,
-)
-
-from .attribution import encode, log_probabilities
+from hf_attncal.inference.reading import PairTooLongError, TokenPair, check_attends, check_lengths
+from hf_attncal.inference.source_use import ForcedRow, score_rows
 
 OPERATORS = ("replace", "hide", "unk", "delete")
 
@@ -69,26 +58,6 @@ class WordFrequencies:
                 drawn[place] = self.words[number]
             same = [place for place in same if drawn[place] == words[place]]
         return drawn
-
-
-class _Row:
-    """Forward pass of a pair: its number in the batch, a source, and the target words to score."""
-
-    def __init__(self, number: int, pair: TokenPair, source: np.ndarray, words: Collection[int]) -> None:
-        self.number, self.source = number, source
-        self.wanted = np.zeros(pair.target.words, dtype=bool)
-        self.wanted[list(words)] = True
-        self.places = np.flatnonzero(_token_mask(pair.target, self.wanted))  # tokens of these words
-        self.length = int(self.places.max(initial=0)) + 1
-
-
-class _Encoded(NamedTuple):
-    """Batch of unchanged pairs with its encoder states, and the positions to hide from the decoder per row."""
-
-    inputs: dict[str, Tensor]
-    labels: Tensor
-    states: Any
-    hidden: Sequence[np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -152,28 +121,30 @@ class Perturber:
             (row, change) for row, by_change in enumerate(changes) for change in by_change if 0 in change.kept
         ]
         rewritten = [(row, change) for row, change in all_changes if change.operator != "hide"]
-        hidden = [(row, change) for row, change in all_changes if change.operator == "hide"]
-        whole = [_Row(row, pair, pair.source.ids, range(pair.target.words)) for row, pair in enumerate(pairs)]
-        with readable(self.model, attentions=False):
-            unchanged = self._read(pairs, whole)
-            rows = [
-                _Row(row, pairs[row], ids, changes[row][change])
-                for (row, change), ids in zip(rewritten, self._changed_sources(pairs, sources, rewritten), strict=True)
-            ]
-            changed = dict(zip(rewritten, self._read(pairs, rows), strict=True))
-            if hidden:
-                sides = [pair.source.ids for pair in pairs], [pair.target.ids for pair in pairs]
-                inputs, labels = teacher_forced(self.model, padded_batch(self.model, self.tokenizer, *sides))
-                rows = [_Row(row, pairs[row], pairs[row].source.ids, changes[row][change]) for row, change in hidden]
-                places = [np.flatnonzero(_removed(pairs[row].source, change)) for row, change in hidden]
-                for (row, _), of_row in zip(hidden, places, strict=True):
-                    _check_not_empty(pairs[row].index, len(pairs[row].source.ids) - len(of_row), "hide")
-                encoded = _Encoded(inputs, labels, encode(self.model, inputs), places)
-                changed |= zip(hidden, self._read(pairs, rows, encoded), strict=True)
+        new_sources = dict(zip(rewritten, self._changed_sources(pairs, sources, rewritten), strict=True))
+        wanted = [np.ones(pair.target.words, dtype=bool) for pair in pairs]
+        rows = [
+            ForcedRow(pair, pair.source.ids, np.flatnonzero(_token_mask(pair.target, words)))
+            for pair, words in zip(pairs, wanted, strict=True)
+        ]
+        for row, change in all_changes:
+            pair, words = pairs[row], np.zeros(pairs[row].target.words, dtype=bool)
+            words[list(changes[row][change])] = True
+            hidden = () if (row, change) in new_sources else np.flatnonzero(_removed(pair.source, change))
+            _check_not_empty(pair.index, len(pair.source.ids) - len(hidden), "hide")
+            source = new_sources.get((row, change), pair.source.ids)
+            wanted.append(words)
+            rows.append(ForcedRow(pair, source, np.flatnonzero(_token_mask(pair.target, words)), hidden))
+        scores = score_rows(self.model, self.tokenizer, rows, self.batch_size)
+        sums = [
+            np.where(words, np.bincount(row.pair.target.word_ids[row.tokens], of_row, len(words)), np.nan)
+            for row, words, of_row in zip(rows, wanted, scores, strict=True)
+        ]
+        changed = dict(zip(all_changes, sums[len(pairs) :], strict=True))
         return [
             # A change that removes no word has the log-probabilities of the unchanged source.
-            (values, {change: changed.get((row, change), values) for change in changes[row]})
-            for row, values in enumerate(unchanged)
+            (whole, {change: changed.get((row, change), whole) for change in changes[row]})
+            for row, whole in enumerate(sums[: len(pairs)])
         ]
 
     def _changed_sources(
@@ -207,44 +178,6 @@ class Perturber:
         for pair in rows:
             _check_not_empty(pair.index, len(pair.source.ids), "delete")
         return [pair.source.ids for pair in rows]
-
-    def _read(
-        self, pairs: Sequence[TokenPair], rows: Sequence[_Row], encoded: _Encoded | None = None
-    ) -> list[np.ndarray]:
-        """Return the log-probabilities of the wanted target words of each row, NaN for other words.
-
-        Args:
-            pairs: pairs of the batch.
-            rows: forward passes of the pairs.
-            encoded: encoded sources with positions to hide. Default: encode the sources of the rows.
-        """
-        values: dict[int, np.ndarray] = {}
-        lengths = [(row.length, len(row.source) if encoded is None else 0) for row in rows]
-        for numbers in batches_by_length(lengths, self.batch_size):
-            chosen = [rows[number] for number in numbers]
-            states = None
-            if encoded is None:
-                targets = [pairs[row.number].target.ids[: row.length] for row in chosen]
-                batch = padded_batch(self.model, self.tokenizer, [row.source for row in chosen], targets)
-                inputs, labels = teacher_forced(self.model, batch)
-            else:
-                places = torch.tensor([row.number for row in chosen], device=self.model.device)
-                longest = max(row.length for row in chosen)
-                inputs = {name: tensor[places] for name, tensor in encoded.inputs.items()}
-                inputs["decoder_input_ids"] = inputs["decoder_input_ids"][:, :longest]
-                for copy, number in enumerate(numbers):
-                    inputs["attention_mask"][copy, encoded.hidden[number]] = 0
-                labels = encoded.labels[places][:, :longest]
-                tensors = {name: tensor[places] for name, tensor in encoded.states.items() if torch.is_tensor(tensor)}
-                states = type(encoded.states)(**tensors)
-            steps, _ = padded([np.append(row.places, 0) for row in chosen], 0)  # every row needs a step
-            tokens = log_probabilities(self.model, inputs, labels, states, steps.to(self.model.device))
-            for number, row, of_tokens in zip(numbers, chosen, tokens.double().cpu().numpy(), strict=True):
-                target = pairs[row.number].target
-                word_ids = target.word_ids[row.places]
-                sums = np.bincount(word_ids, weights=of_tokens[: len(word_ids)], minlength=target.words)
-                values[number] = np.where(row.wanted, sums, np.nan)
-        return [values[number] for number in range(len(rows))]
 
 
 def _token_mask(tokens: WordTokens, chosen: np.ndarray) -> np.ndarray:

@@ -95,17 +95,14 @@ def test_a_model_that_uses_the_attended_token_differs_from_one_that_does_not(mon
     tokenizer = bpe_tokenizer()
     model = text_model("marian", "stock")
 
-    class Rows(measuring._Rows):
-        """Rows of a model in which each target token needs the source token at its position, counted from the end."""
-
-        def read(self, rows):
-            found = []
-            for pair, source, hidden in rows:
-                words = np.flatnonzero(pair.target.word_ids != NO_WORD)
-                needed = len(pair.source.ids) - 2 - words % (len(pair.source.ids) - 1)
-                lost = (source[needed] != pair.source.ids[needed]) if len(source) == len(pair.source.ids) else 1
-                found.append(-5.0 * (lost + (needed == (-1 if hidden is None else hidden))) * np.ones(len(words)))
-            return found
+    def score_rows(model, tokenizer, rows, batch_size):
+        """Score rows of a model in which each target token needs the source token at its position from the end."""
+        found = []
+        for pair, source, words, hidden in rows:
+            needed = len(pair.source.ids) - 2 - words % (len(pair.source.ids) - 1)
+            lost = (source[needed] != pair.source.ids[needed]) if len(source) == len(pair.source.ids) else 1
+            found.append(-5.0 * (lost + (needed == (hidden[0] if hidden else -1))) * np.ones(len(words)))
+        return found
 
     def read(model, batch, details):
         steps, source = batch["labels"].shape[1], batch["input_ids"].shape[1]
@@ -124,7 +121,7 @@ def test_a_model_that_uses_the_attended_token_differs_from_one_that_does_not(mon
             unpadded=lambda of, row: of[row][..., batch["attention_mask"][row].bool()],
         )
 
-    monkeypatch.setattr(measuring, "_Rows", Rows)
+    monkeypatch.setattr(measuring, "score_rows", score_rows)
     monkeypatch.setattr(measuring, "read", read)
     read.right = True
     right = verdict_of(source_use(model, tokenizer, SOURCES * 3, TARGETS * 3))
