@@ -36,7 +36,7 @@ from hf_attncal.io.gate import claim_folder, job, run_record
 from hf_attncal.io.messages import command_prefix
 from hf_attncal.layouts import RUN
 from hf_attncal.metrics.aer import alignment_error_rate
-from hf_attncal.metrics.reliability import jensen_shannon
+from hf_attncal.models.functional import divergence
 from hf_attncal.training.calibrated import AttnCalTrainer
 from hf_attncal.training.folder import Run
 from hf_attncal.training.job import build_tokenizer, run_trainer
@@ -209,7 +209,7 @@ def draw_heat_map(path: Path, translations: Sequence[str], data: Scored, layer: 
 
     def changed(index: int) -> float:
         weights = details[index].attention, details[index].calibrated
-        return float(jensen_shannon(*(layers[layer][None, None] for layers in weights)).sum())
+        return float(divergence(*(layers[layer] for layers in weights)).sum())
 
     pairs, details = data
     fitting = [n for n, pair in enumerate(pairs) if max(len(pair.source), len(pair.target)) <= MAX_WORDS_OF_MAP]

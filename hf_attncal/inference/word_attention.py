@@ -87,6 +87,25 @@ def word_attention(attention: Tensor, source: WordTokens, target: WordTokens) ->
     return mean @ attention @ columns.T
 
 
+def best_source_words(weights: Tensor) -> Tensor:
+    """Return the source word with the highest score of each target word, the first one in a tie, (target words,).
+
+    It is -1 for a target word without a score above 0. Scores are compared with their sign, not by magnitude.
+
+    Args:
+        weights: scores, (target words, source words), from `word_attention` or `Attribution.words`.
+
+    Raises:
+        ValueError: a score is NaN.
+    """
+    if weights.numel() == 0:
+        return torch.full((len(weights),), -1)
+    best, index = weights.max(dim=1)
+    if best.isnan().any():
+        raise ValueError(f"`weights` must be numbers, got NaN in row {int(best.isnan().nonzero()[0])} (from 0).")
+    return index.where(best > 0, -1)
+
+
 def _membership(tokens: WordTokens, length: int, like: Tensor) -> Tensor:
     """Return a matrix with 1 if the subword of a column belongs to the word of a row, (words, length)."""
     if len(tokens.word_ids) > length:

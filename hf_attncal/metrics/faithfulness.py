@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -79,16 +79,6 @@ class Faithfulness:
         counts = self._counts(method, operator, measure)
         mean = metric_of(measure).measured(counts, self.bootstrap, self.seed)
         return MeasuredFaithfulness(mean.value, mean.interval, operator in self.circular.get(method, ()))
-
-    def table(self) -> dict[str, dict[str, dict[str, dict]]]:
-        """Return all scores as plain data, by method, operator and measure: `value`, `interval` and `circular`."""
-        return {
-            method: {
-                operator: {measure: asdict(self.score(method, operator, measure)) for measure in self.measures}
-                for operator in self.operators
-            }
-            for method in self.sums
-        }
 
     def difference(self, first: str, second: str, operator: str = HEADLINE, measure: str = "comprehensiveness"):
         """Return the first method's mean minus the second's, with its interval on the same resamples.

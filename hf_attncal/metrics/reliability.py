@@ -13,7 +13,6 @@ from torch import Tensor
 from hf_attncal.models.functional import (
     calibration_extent,
     contribution,
-    divergence,
     row_shares,
     uniform_attention,
 )
@@ -99,32 +98,6 @@ def attention_entropy(attention: Tensor, source_mask: Tensor | None = None) -> T
     return torch.special.entr(row_shares(_real_weights(attention, source_mask))).sum(dim=-1)
 
 
-def jensen_shannon(
-    first: Tensor, second: Tensor, source_mask: Tensor | None = None, *, normalize: bool = False
-) -> Tensor:
-    """Return the Jensen-Shannon divergence of two attentions' rows over the real source tokens (eq. 14), in nats.
-
-    `JSD = KL[a_1 || a] / 2 + KL[a_2 || a] / 2` with `a = (a_1 + a_2) / 2`. Tables V and Fig. 8 of the paper compare
-    rows as they are, so they contain the change of the sums: `0.5 (log(2 / (1 + c)) + c log(2c / (1 + c)))` for a
-    uniform factor c, 0.025 at 1.5 and 0.071 at 1.9.
-
-    Args:
-        first, second: non-negative weights, (batch, heads, target, source).
-        source_mask: mask with 1 or True for real tokens, (batch, source).
-        normalize: True to divide every row by its sum first. Weights before and after `a_c = a exp(1 - m)` then
-            differ by at most `MAX_NORMALIZED_DIVERGENCE`.
-
-    Returns:
-        (batch, heads, target), at least 0 (the same rows); at most log 2 (no token in common) for rows of sum 1.
-
-    Raises:
-        ValueError: shapes that do not fit.
-    """
-    _check_shapes(first, second, "second")
-    rows = (_real_weights(weights, source_mask) for weights in (first, second))
-    return divergence(*map(row_shares, rows) if normalize else rows)
-
-
 def attention_is_reliable(attention: Tensor, phi: Tensor) -> Tensor:
     """Return the steps at which the token with the most attention contributes most: `i*_t = j*_t` (eqs. 7 and 8).
 
@@ -140,29 +113,6 @@ def attention_is_reliable(attention: Tensor, phi: Tensor) -> Tensor:
     """
     _check_shapes(attention, phi, "phi")
     return head_average(phi).argmax(dim=-1) == head_average(attention).argmax(dim=-1)
-
-
-def reliability_level(attention: Tensor, phi: Tensor, target_mask: Tensor | None = None) -> float:
-    """Return the share of target steps at which the token with the most attention contributes most (Lu et al., eq. 8).
-
-    Attention and contributions are averaged over heads first. For a corpus in several batches, average
-    `attention_is_reliable` over all real steps. Do not average the levels of batches of unequal size.
-
-    Args:
-        attention: attention weights of one layer (in the paper the top layer), (batch, heads, target, source).
-        phi: contributions of the same layer, the same shape.
-        target_mask: mask with 1 or True for real steps, (batch, target). Default: `None`, all steps.
-
-    Raises:
-        ValueError: no real step, or shapes that do not fit.
-    """
-    hits = attention_is_reliable(attention, phi)
-    counted = torch.ones_like(hits) if target_mask is None else target_mask.bool()
-    if counted.shape != hits.shape:
-        raise ValueError(f"`target_mask` must be (batch, target) = {tuple(hits.shape)}, got {tuple(counted.shape)}.")
-    if not counted.any():
-        raise ValueError("`target_mask` must have at least one real step, got none.")
-    return hits[counted].double().mean().item()
 
 
 def _check_shapes(attention: Tensor, tensor: Tensor, name: str) -> None:

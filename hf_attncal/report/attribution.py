@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hf_attncal.alignment.links import best_links
 from hf_attncal.data.linked_pairs import Gold
 from hf_attncal.data.pharaoh import Link
 from hf_attncal.data.words import NO_WORD, WordTokens
@@ -32,7 +31,7 @@ from hf_attncal.inference.reading import (
     teacher_forced,
 )
 from hf_attncal.inference.source_use import log_probabilities
-from hf_attncal.inference.word_attention import word_attention
+from hf_attncal.inference.word_attention import best_source_words, word_attention
 from hf_attncal.io.extras import Table
 from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate
 from hf_attncal.models.calibration import calibrated_layers
@@ -490,7 +489,8 @@ def score_attributions(
     for name in methods:
         links: list[frozenset[Link]] = [frozenset()] * len(sources)  # none for a pair with an empty side
         for attribution in attribute(model, tokenizer, sources, targets, name, batch_size=batch_size):
-            links[attribution.index] = best_links(attribution.words())
+            best = enumerate(best_source_words(attribution.words()).tolist())
+            links[attribution.index] = frozenset((i, j) for j, i in best if i >= 0)
         # No check of indices, which would warn of links that are as bad as chance.
         score = alignment_error_rate(gold.links, links, check_indices=False, bootstrap=bootstrap, seed=seed)
         scored[name] = ScoredLinks(links, score)

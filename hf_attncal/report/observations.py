@@ -24,11 +24,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hf_attncal.alignment.links import best_links
 from hf_attncal.data.pharaoh import Link
 from hf_attncal.data.words import NO_WORD, is_punctuation
 from hf_attncal.inference.reading import Reading, TokenPair, check_some_words, readings_of_pairs
-from hf_attncal.inference.word_attention import word_attention
+from hf_attncal.inference.word_attention import best_source_words, word_attention
 from hf_attncal.metrics.reliability import (
     NEED_INFORMATION,
     STEP_MEASURES,
@@ -108,7 +107,7 @@ class Observations:
         null_norms: layer -> norm of the value vector of NULL, mean over heads.
         word_tags: tags of every pair of the corpus.
         best: weight kind -> per pair of the corpus (L, target words), the best source word, -1 for none
-            (`best_links`); None without `alignments`.
+            (`best_source_words`); None without `alignments`.
         predicted: per pair of the corpus (target words,), True if the model predicts any subword of the word; None
             without `alignments`.
     """
@@ -424,6 +423,5 @@ def _best_words(layers: Sequence[Tensor | None], reading: Reading, row: int, pai
     for number, layer in enumerate(layers):
         if layer is not None:
             average = reading.unpadded(layer, row).double().mean(dim=0).cpu()
-            for i, j in best_links(word_attention(average, pair.source, pair.target)):
-                best[number, j] = i
+            best[number] = best_source_words(word_attention(average, pair.source, pair.target))
     return best

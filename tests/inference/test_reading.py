@@ -31,7 +31,7 @@ from transformers import (
 from hf_attncal.adapters import AttentionCalibrationConfig
 from hf_attncal.inference.reading import decoder_size, read, readings_of_pairs
 from hf_attncal.inference.word_attention import attention_report
-from hf_attncal.metrics.reliability import attention_entropy, contributions, reliability_level
+from hf_attncal.metrics.reliability import attention_entropy, attention_is_reliable, contributions
 from hf_attncal.report.observations import observe
 
 DETAILS = ("uncalibrated", "masks", "nulls")
@@ -226,7 +226,7 @@ def test_the_report_is_the_mean_over_real_steps(family):
             a, m = outputs.uncalibrated_cross_attentions[layer], outputs.calibration_masks[layer]
             number = a.shape[2]
             phi = contributions(a, m, null_attention=outputs.null_attentions[layer])
-            levels += reliability_level(a, phi) * number
+            levels += float(attention_is_reliable(a, phi).sum())
             entropies += float(attention_entropy(a).mean()) * number
             masks += float(m.mean()) * number
             steps += number

@@ -10,7 +10,6 @@ from hf_attncal.metrics.reliability import (
     attention_is_reliable,
     contributions,
     head_average,
-    reliability_level,
 )
 
 BATCH, HEADS, TARGET, SOURCE = 2, 3, 4, 5
@@ -67,9 +66,6 @@ def test_reliability_level_by_hand():
     a = torch.tensor([[[[0.9, 0.1, 0.0], [0.0, 0.6, 0.4], [0.1, 0.2, 0.7]]] * 2])
     phi = torch.tensor([[[[0.5, 0.0, 0.1], [0.0, 0.1, 0.2], [0.0, 0.0, 0.3]]] * 2])
     assert attention_is_reliable(a, phi).tolist() == [[True, False, True]]
-    assert reliability_level(a, phi) == pytest.approx(2 / 3)
-    assert reliability_level(a, phi, torch.tensor([[1, 1, 0]])) == pytest.approx(1 / 2)
-    assert reliability_level(a, a) == 1
 
 
 def test_reliability_is_judged_on_the_head_average():
@@ -77,14 +73,14 @@ def test_reliability_is_judged_on_the_head_average():
     a = torch.tensor([[[[0.6, 0.4, 0.0]], [[0.0, 0.4, 0.6]]]])
     phi = torch.tensor([[[[0.0, 0.4, 0.6]], [[0.6, 0.4, 0.0]]]])
     assert head_average(a).argmax(-1).tolist() == [[1]]
-    assert reliability_level(a, phi) == 1
+    assert attention_is_reliable(a, phi).all()
 
 
 def test_a_tie_is_a_miss_unless_the_index_is_equal():
     a = torch.tensor([[[[0.2, 0.4, 0.4]]]])
-    assert reliability_level(a, torch.tensor([[[[0.0, 0.3, 0.3]]]])) == 1  # both first at 1
-    assert reliability_level(a, torch.tensor([[[[0.0, 0.1, 0.3]]]])) == 0  # 2 is a maximum of `a`, too
-    assert reliability_level(a, torch.tensor([[[[0.3, 0.3, 0.1]]]])) == 0
+    assert attention_is_reliable(a, torch.tensor([[[[0.0, 0.3, 0.3]]]]))  # both first at 1
+    assert not attention_is_reliable(a, torch.tensor([[[[0.0, 0.1, 0.3]]]]))  # 2 is a maximum of `a`, too
+    assert not attention_is_reliable(a, torch.tensor([[[[0.3, 0.3, 0.1]]]]))
 
 
 def test_shapes_that_do_not_fit_are_refused(attention, mask):
@@ -93,10 +89,6 @@ def test_shapes_that_do_not_fit_are_refused(attention, mask):
     with pytest.raises(ValueError, match=r"`source_mask`.*\(batch, source\).*\(2, 5\).*got \(2, 4\)"):
         contributions(attention, mask, SOURCE_MASK[:, :4])
     with pytest.raises(ValueError, match=r"`attention`.*`phi`"):
-        reliability_level(attention, mask[..., :4])
-    with pytest.raises(ValueError, match=r"`target_mask`.*\(batch, target\)"):
-        reliability_level(attention, mask, torch.ones(BATCH, TARGET + 1))
-    with pytest.raises(ValueError, match=r"`target_mask`.*got none"):
-        reliability_level(attention, mask, torch.zeros(BATCH, TARGET))
+        attention_is_reliable(attention, mask[..., :4])
     with pytest.raises(ValueError, match="Expected \\(batch, heads, target, source\\)"):
         head_average(attention[0])

@@ -7,7 +7,7 @@ from report_helpers import SWITCHES, model_of
 from seq2seq_helpers import SOURCES, TARGETS, bpe_tokenizer, with_masks
 
 from hf_attncal.inference.reading import readings_of_pairs
-from hf_attncal.metrics.reliability import reliability_level
+from hf_attncal.metrics.reliability import attention_is_reliable
 from hf_attncal.report import pairs
 from hf_attncal.report.attribution import METHODS, attribute
 from hf_attncal.report.pairs import pair_views
@@ -38,8 +38,8 @@ def test_weights_are_those_of_the_analysis(family, kind):
             assert view.notes["NULL"] == pytest.approx(float(torch.stack(reading.nulls).mean()))
             assert view.weights["attention"].null.shape == view.weights["attention"].values.shape[:3]
         if "contribution" in expected:
-            level = reliability_level(expected["attention"][-1], reading.contributions[-1])
-            assert view.notes["reliability"] == pytest.approx(float(level))
+            reliable = attention_is_reliable(expected["attention"][-1], reading.contributions[-1])
+            assert view.notes["reliability"] == pytest.approx(float(reliable.double().mean()))
 
 
 def test_methods_are_those_of_attribute(family):

@@ -212,11 +212,9 @@ def test_sentences_come_first_and_nothing_is_wider_than_the_page(browser, addres
     browser.ask("Emulation.clearDeviceMetricsOverride")
 
 
-def test_without_javascript_all_but_the_choice_is_there(browser, address):
+def test_without_javascript_the_page_says_what_is_missing(browser, address):
     browser.ask("Emulation.setScriptExecutionDisabled", value=True)
     browser.open(address)
     shown = "document.querySelector('noscript').checkVisibility() && document.querySelector('noscript').innerText"
     text = browser.value(shown)
-    assert "needs JavaScript" in text
-    assert "das" in text
-    assert browser.value("document.querySelectorAll('noscript table').length") == 2
+    assert "need JavaScript" in text

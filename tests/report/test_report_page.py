@@ -2,19 +2,18 @@
 
 import base64
 import hashlib
+import json
 import re
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 from urllib.parse import unquote
 
 import numpy as np
 import pytest
-import torch
 from report_helpers import HOSTILE, SCRIPTS, chart, pair_view, pairs_of, report, unpack
 
-from hf_attncal.data.words import WordTokens
-from hf_attncal.inference.word_attention import word_attention
-from hf_attncal.report.figures.contents import ChangedWord, PairWeights, Without, pair_view_html
+from hf_attncal.report.figures.contents import ChangedWord, PairWeights, Without
 from hf_attncal.report.figures.report_files import SIGNED_STEPS, WEIGHT_STEPS, packed, write_page
 
 VOID = {"meta", "input", "br"}
@@ -123,29 +122,16 @@ def test_links_and_the_effect_of_a_word_are_with_the_pair(tmp_path):
         "before": [{"text": "das", "changed": False, "loss": 2.5}],
         "after": [{"text": "ein", "changed": True, "loss": 0.0}],
     }
-    assert "link of &lt;x&gt;" in pair_view_html(pair)
 
 
-def test_each_chart_has_its_figure_in_the_colours_of_the_page_and_its_files(page):
+def test_each_chart_has_its_figure_and_its_files(page):
     figure = re.search(r"<svg.*?</svg>", page, re.DOTALL)[0]
-    assert "var(--paper)" in figure
-    assert "currentColor" in figure
-    assert not re.search("#222222|#ffffff|#000000", figure)
     assert "#0072b2" in figure
     assert 'aria-label="Two bars"' in figure
     table = "what,count,share\na,1,0.123456\n<b>,,2.0\n"
     addresses = [unquote(address) for address in Page(page).addresses if address.startswith("data:")]
     assert addresses.count(f"data:text/csv;charset=utf-8,{table}") == 2
     assert sum(address.startswith("data:image/svg+xml") for address in addresses) == 1
-
-
-def test_the_colours_of_a_heat_map_stay(tmp_path):
-    from hf_attncal.drawing.plots import heat_map
-
-    drawn = chart(draw=lambda: heat_map({"a": torch.eye(2)}, ["x", "y"], ["u", "v"]))
-    page = written(tmp_path / "page.html", charts=[drawn])
-    assert 'class="drawing light"' in page
-    assert "#222222" in re.search(r"<svg.*?</svg>", page, re.DOTALL)[0]
 
 
 def test_weights_are_what_they_were_but_for_half_a_step():
@@ -204,13 +190,12 @@ def test_methods_have_names_for_people_and_files_those_for_programs(tmp_path):
     assert [(way["name"], way["label"]) for way in pairs_of(page)[0][0]["weights"]] == [("alti", "ALTI+")]
 
 
-def test_the_title_names_the_text_and_the_record_is_a_table(tmp_path):
+def test_the_title_names_the_text_and_the_record_is_json(tmp_path):
     about = {"Languages": "en–de", "BLEU": "30.1", "Date": "2026-01-02"}
     record = {"command": "attncal", "config": {"batch_size": 32, "methods": ["alti", "random"], "probe": None}}
     page = written(tmp_path / "page.html", title="A model", about=about, record=record)
     assert "<title>A model · en–de · 30.1 · 2026-01-02</title>" in page
-    for what, how in (("command", "attncal"), ("batch size", "32"), ("methods", "ALTI+, random"), ("probe", "–")):
-        assert f'<tr><th scope="row">{what}</th><td dir="auto">{how}</td></tr>' in page
+    assert json.loads(unescape(re.search(r"<pre[^>]*>(.*?)</pre>", page, re.DOTALL)[1])) == record
 
 
 def test_long_tables_are_cut_aloud_and_large_files_left_out_aloud(tmp_path):
@@ -249,36 +234,3 @@ def test_weights_that_are_not_finite_are_refused_by_name(tmp_path):
     with pytest.raises(ValueError, match=r"Pair 0 .*'alti'"):
         write_page(report([pair]), tmp_path / "page.html")
     assert list(tmp_path.iterdir()) == []
-
-
-# ---- a pair in a notebook ----
-
-
-def test_a_pair_shows_itself_as_weights_between_words():
-    pair = pair_view(4)
-    html = pair._repr_html_()
-    assert html == pair_view_html(pair)
-    Page(html)
-    assert "<script" not in html
-    attention, occlusion = [
-        [
-            [cell.replace("−", "-") for cell in re.findall(r"<td[^>]*>([^<]+)</td>", row)]
-            for row in table.split("<tr>")[2:]
-        ]
-        for table in html.split("<table")[1:]
-    ]
-    sides = [WordTokens(np.array([]), np.array(numbers), 3) for numbers in (pair.source_words, pair.target_words)]
-    for name, cells in (("attention", attention), ("occlusion", occlusion)):
-        expected = word_attention(torch.from_numpy(pair.weights[name].values.mean((0, 1))), *sides).numpy()
-        shown = np.array([[float(cell) for cell in row[:3]] for row in cells])
-        np.testing.assert_allclose(shown, expected, atol=0.05 if name == "occlusion" else 0.0051)
-    assert [len(row) for row in attention] == [4, 4, 4]  # NULL, too
-    assert [len(row) for row in occlusion] == [3, 3, 3]
-    assert html.count("outline:2px solid") == 2 * len(pair.links) + 1  # both maps, and what the outline means
-
-
-def test_hostile_words_of_a_pair_stay_text():
-    html = pair_view_html(pair_view(source=HOSTILE, target=SCRIPTS))
-    read = Page(html)
-    assert HOSTILE in read.text
-    assert read.scripts == []

@@ -1,6 +1,5 @@
 """Contents of a report and their templates: charts, sentence pairs with token weights, and findings."""
 
-import math
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -99,32 +98,12 @@ class PairView:
     link_kind: str = "gold link"
     without: Without | None = None
 
-    def _repr_html_(self) -> str:
-        """Return HTML for notebooks: the weights between words, mean over layers and heads."""
-        return pair_view_html(self)
-
 
 def with_null(weights: PairWeights) -> np.ndarray:
     """Return weights (layers, heads, target tokens, source tokens), with NULL, if any, as last source token."""
     if weights.null is None:
         return weights.values
     return np.concatenate([weights.values, weights.null[..., None]], axis=-1)
-
-
-def pair_view_html(pair: PairView) -> str:
-    """Return a pair as HTML without script: per method a heat map of word weights, mean over layers and heads.
-
-    Rows are target words, columns source words and, if there is NULL, NULL as last.
-    """
-    maps = []
-    for name, weights in pair.weights.items():
-        rows = word_weights(pair, name)
-        numbers = zip(weights.values.shape[:2], ("layers", "heads"), strict=True)
-        means = [f"{count} {unit}" for count, unit in numbers if count > 1]
-        subtitle = f"mean of {' and '.join(means)}" if means else ""
-        maps.append({"name": display(name), "what": subtitle, "rows": rows, "largest": np.abs(rows).max(initial=0)})
-    template = report_templates().get_template("pair.html.jinja")
-    return template.render(pair=pair, maps=maps, links=set(map(tuple, pair.links or ())))
 
 
 def word_weights(pair: PairView, name: str) -> np.ndarray:
@@ -232,7 +211,7 @@ def report_templates() -> Environment:
     """Return the templates of this folder with their filters."""
     templates = page.environment(FOLDER)
     templates.policies["json.dumps_kwargs"] = {}  # do not sort keys
-    templates.filters |= {"cell": cell, "digits": _digits, "display": display}
+    templates.filters |= {"cell": cell, "display": display}
     return templates
 
 
@@ -241,16 +220,6 @@ def cell(value: str | int | float | None) -> str:
     if value is None:
         return "–"
     return f"{value:.4g}" if isinstance(value, float) else display(str(value))
-
-
-def _digits(value: float, largest: float) -> str:
-    """Return a weight as text (`.93`), with digits that suit the `largest` weight."""
-    if largest >= 10:
-        places = 1 if largest < 100 else 0
-    else:
-        places = min(8, max(2, 1 - math.floor(math.log10(largest)))) if largest > 0 else 2
-    text = f"{abs(value):.{places}f}".removeprefix("0" if places else "")
-    return f"−{text}" if value < 0 and float(text) else text
 
 
 def display(text: str) -> str:

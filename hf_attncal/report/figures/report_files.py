@@ -8,7 +8,7 @@ import json
 import math
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from html import escape
 from itertools import chain, takewhile
@@ -21,7 +21,7 @@ import numpy as np
 from hf_attncal.io.files import fill_folder, whole_file, writing
 from hf_attncal.io.gate import check_folder
 
-from .contents import FOLDER, Chart, PairView, Report, cell, display, pair_view_html, report_templates, with_null
+from .contents import FOLDER, Chart, PairView, Report, display, report_templates, with_null
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -106,7 +106,6 @@ def _json(values: dict[str, Any]) -> bytes:
 _MAX_DOWNLOAD_BYTES = 300_000  # size of a file embedded in the page
 _MAX_ROWS = 500  # rows of a table on the page
 _MAX_INCHES, _MAX_COLUMNS = 9.0, 6  # width of a figure, or columns of a table, next to another chart
-_GROUPS = {"config": "Settings", "data_sha256": "Text (SHA-256)"}  # headings of the record
 # A weight is stored as a byte, relative to the largest weight of its layer and head: from 0 up, or with a sign.
 WEIGHT_STEPS, SIGNED_STEPS = 255, 127
 
@@ -137,9 +136,8 @@ def write_page(report: Report, path: str | Path, option: str = "--report") -> No
             report=report,
             charts={chart.name: _chart_on_page(chart) for chart in report.charts},
             most_rows=_MAX_ROWS,
-            made=_record_groups(report.record),
             record=json.dumps(report.record, indent=1, ensure_ascii=False),
-            first=None if first is None else pair_view_html(first),
+            has_pairs=first is not None,
             pairs=map(packed, chain([] if first is None else [first], pairs)),
             script=script,
             script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -169,29 +167,6 @@ def write_report(report: Report, places: Sequence[str | Path]) -> Report:
     return replace(report, written=paths)
 
 
-def _record_groups(record: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """Return the record as heading -> name -> text; values without a group come first, under "Run"."""
-    groups = {
-        _GROUPS.get(name, name.capitalize()): group for name, group in record.items() if isinstance(group, Mapping)
-    }
-    single_values = {name: value for name, value in record.items() if not isinstance(value, Mapping)}
-    groups = ({"Run": single_values} if single_values else {}) | groups
-    return {
-        heading: {name.replace("_", " "): _in_words(value) for name, value in group.items()}
-        for heading, group in groups.items()
-    }
-
-
-def _in_words(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "; ".join(f"{name.replace('_', ' ')}: {_in_words(part)}" for name, part in value.items()) or "–"
-    if isinstance(value, (list, tuple)):
-        return ", ".join(map(_in_words, value)) or "–"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return cell(value)
-
-
 # ---- charts ----
 
 
@@ -201,14 +176,12 @@ class _ChartOnPage:
 
     Args:
         svg: figure; None for a table only.
-        light: True if the figure keeps its colours in the dark style of the page, because it contains an image.
         wide: True if the chart needs the full width of the page.
         folded: number of leading text columns that a folded table shows; 0 for a table that is not folded.
         downloads: file name -> data URL; None for a file that is too large for the page.
     """
 
     svg: str | None
-    light: bool
     wide: bool
     folded: int
     downloads: dict[str, str | None]
@@ -221,14 +194,11 @@ def _chart_on_page(chart: Chart) -> _ChartOnPage:
         if wide and chart.rows:  # leading columns that contain only text
             words = (all(isinstance(row[n], str) for row in chart.rows) for n in range(len(chart.columns)))
             folded = sum(takewhile(bool, words))
-        return _ChartOnPage(None, False, wide and not folded, folded, downloads)
+        return _ChartOnPage(None, wide and not folded, folded, downloads)
     figure = chart.draw()
     downloads[f"{chart.name}.svg"] = _address("image/svg+xml", svg_text(figure, chart.name))
     svg = svg_text(figure, chart.name, text_as_paths=False)
-    # Text in a heat map contrasts with its cells, so the colours must not change.
-    light = "<image" in svg or "QuadMesh" in svg
-    wide = figure.get_figwidth() > _MAX_INCHES
-    return _ChartOnPage(_inline(svg, chart, recoloured=not light), light, wide, 0, downloads)
+    return _ChartOnPage(_inline(svg, chart), figure.get_figwidth() > _MAX_INCHES, 0, downloads)
 
 
 def _address(kind: str, text: str) -> str | None:
@@ -236,18 +206,7 @@ def _address(kind: str, text: str) -> str | None:
     return None if len(text) > _MAX_DOWNLOAD_BYTES else f"data:{kind};charset=utf-8,{quote(text, errors='replace')}"
 
 
-# Colours of our figures -> CSS colours of the page, which has a light and a dark style.
-_RECOLOURED = {
-    "#000000": "currentColor",
-    "#222222": "currentColor",
-    "#6b6b6b": "var(--faint)",
-    "#ffffff": "var(--paper)",
-    "#cccccc": "var(--line)",
-    "#eeeeee": "var(--hair)",
-}
-
-
-def _inline(svg: str, chart: Chart, recoloured: bool) -> str:
+def _inline(svg: str, chart: Chart) -> str:
     """Return an SVG of matplotlib for embedding in the page, with responsive width and unique ids."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|<style.*?</style>", "", svg, flags=re.DOTALL)
@@ -255,8 +214,6 @@ def _inline(svg: str, chart: Chart, recoloured: bool) -> str:
     attributes = dict(re.findall(r'(\w+)="([^"]*)"', head))
     width, box = attributes["width"], attributes["viewBox"]
     body = re.sub(r'(?<= id=")|(?<=url\(#)|(?<=href="#)', f"{chart.name}-", body)
-    if recoloured:
-        body = re.sub("|".join(_RECOLOURED), lambda match: _RECOLOURED[match[0]], body)
     return (
         '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" role="img" '
         f'aria-label="{escape(display(chart.title))}" viewBox="{box}" width="{width}" style="--width:{width}">{body}'
