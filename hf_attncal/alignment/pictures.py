@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from markupsafe import Markup
 
@@ -20,7 +20,6 @@ from hf_attncal.data.pharaoh import Link
 from hf_attncal.drawing.page import PAGE_FOOT as PAGE_FOOT
 from hf_attncal.drawing.page import environment, page_beginning, shown, text_width
 
-Aligned = Any  # a `WordAlignment`, which imports this file to show itself
 NULL_MARK = "∅"
 LINK_COLOUR, LINK_COLOUR_AT_NIGHT = "#2171b5", "#6baed6"
 SMALL = 0.7  # size of marks
@@ -28,6 +27,23 @@ _PIXELS_PER_EM = 15  # in HTML
 _GAP = 1.0  # between two words
 _MIN_SLOT = 2.2  # width of a NULL mark
 _MIN_RISE, _MAX_RISE, _RISE_PER_SPAN = 3.5, 9.0, 0.08  # distance of the rows, which grows with the longest link
+
+
+class Aligned(Protocol):
+    """Aligned sentence pair: the fields of a `WordAlignment`, which imports this file to show itself."""
+
+    @property
+    def source(self) -> Sequence[str]: ...
+    @property
+    def target(self) -> Sequence[str]: ...
+    @property
+    def links(self) -> Sequence[Link]: ...
+    @property
+    def scores(self) -> Sequence[float]: ...
+    @property
+    def source_null(self) -> Sequence[float] | None: ...
+    @property
+    def target_null(self) -> Sequence[float] | None: ...
 
 
 class PlacedWord(NamedTuple):
