@@ -1,7 +1,5 @@
 """Figures: what is drawn where, in which font, and on which scale."""
 
-import io
-import re
 import shutil
 import warnings
 from pathlib import Path
@@ -67,11 +65,13 @@ def test_nothing_is_cut_off(matrix, tmp_path, words):
     assert path.read_bytes().startswith(b"\x89PNG")
     page = figure.bbox
     labels = [label for axes in figure.axes for label in (*axes.get_xticklabels(), *axes.get_yticklabels())]
-    for text in [*figure.texts, *(label for label in labels if label.get_text())]:
+    titles = [axes._left_title for axes in figure.axes if axes.get_title(loc="left")]
+    for text in [*figure.texts, *titles, *(label for label in labels if label.get_text())]:
         box = text.get_window_extent()
         inside = page.x0 <= box.x0 < box.x1 <= page.x1 and page.y0 <= box.y0 < box.y1 <= page.y1
         assert inside, text.get_text()
-    names = [text.get_window_extent() for text in figure.texts if text.get_text() in panels]
+    names = [title.get_window_extent() for title in titles]
+    assert [title.get_text() for title in titles] == list(panels)
     assert names[0].x1 < names[1].x0
     source = [axes.xaxis.label.get_window_extent() for axes in panels_of(figure)]
     assert all(box.y1 <= name.y0 for box, name in zip(source, names, strict=True))  # below the name of the panel
@@ -150,6 +150,7 @@ def test_every_line_goes_through_its_points():
 def test_the_legend_of_lines_is_inside_the_figure_and_below_the_axis_labels(count):
     names = [f"a name of some length, {n}" for n in range(count)]
     figure = lines({name: [(10, 0.001), (20, 30.5)] for name in names}, "words", "BLEU")
+    figure.draw_without_rendering()
     box, whole, (axes,) = figure.legends[0].get_window_extent(), figure.bbox, figure.axes
     assert whole.x0 <= box.x0 < box.x1 <= whole.x1
     said = axes.get_tightbbox()
@@ -192,24 +193,10 @@ def test_heads_are_across_and_layers_down():
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("head", "layer")
 
 
-def test_all_figures_have_the_colours_of_text_that_a_page_turns_round():
-    """There is no other grey or black, because a dark page could not invert it."""
-    figures = [
-        bars(BARS, ["noun", "verb"]),
-        lines({str(n): [(0, n), (1, n)] for n in range(7)}, "x", "y"),
-    ]
-    for figure in figures:
-        file = io.StringIO()
-        figure.savefig(file, format="svg")
-        colours = {colour.lower() for colour in re.findall("#[0-9a-fA-F]{6}", file.getvalue())}
-        greys = {colour for colour in colours if colour[1:3] == colour[3:5] == colour[5:7]}
-        assert greys <= {"#222222", "#6b6b6b", "#ffffff"}, greys
-
-
 def test_a_change_has_a_panel_with_its_own_scale():
     change = torch.tensor([[0.1, -0.2]])
     figure = heat_map({"a": torch.tensor([[0.9, 0.1]])}, ["x", "y"], ["z"], change=("change", change))
     first, second = (image for axes in figure.axes[:3] for image in axes.get_images())
     assert first.get_clim() == pytest.approx((0, 0.9))
     assert second.get_clim() == pytest.approx((-0.2, 0.2))
-    assert "weight, left panels" in {text.get_text() for text in figure.texts}
+    assert {"weight, left panels", "change"} <= {axes.get_xlabel() for axes in figure.axes}
