@@ -18,13 +18,13 @@ import firefox_models
 import numpy as np
 import other_errors
 import torch
+from detection import detection
 from text_observer import learned_observer
 
 from hf_attncal.alignment.encoder_prior import EncoderPrior
 from hf_attncal.checking.checker import Checker
 from hf_attncal.checking.encoder_check import EncoderJudge
 from hf_attncal.io.files import read_lines, write_json
-from hf_attncal.metrics.probabilities import detection
 from hf_attncal.metrics.records import record
 
 Pair = tuple[str, str]

@@ -28,13 +28,13 @@ from pathlib import Path
 import numpy as np
 import other_errors
 import torch
+from detection import Detection, detection
 
 from hf_attncal.checking.checker import Checker, SharedTargets
 from hf_attncal.checking.verdicts import VERDICTS, PairVerdict
 from hf_attncal.io.encoding import open_to_read
 from hf_attncal.io.files import write_json
 from hf_attncal.metrics import records
-from hf_attncal.metrics.probabilities import Detection, detection
 
 Pairs = list[tuple[str, str]]
 BOOTSTRAP = 1000

@@ -37,6 +37,7 @@ import numpy as np
 import torch
 from adapter_text import EUROPARL, TANAKA, TATOEBA
 from check import BOOTSTRAP, COLUMNS, FAULTS
+from detection import detection
 
 from hf_attncal.alignment.encoder_prior import EncoderPrior
 from hf_attncal.checking.check_learning import FALSE_ALARMS, fit_facts, fit_heads, model_inputs
@@ -63,7 +64,6 @@ from hf_attncal.io.encoding import open_to_read
 from hf_attncal.io.files import sha256, write_json
 from hf_attncal.layouts import DEFAULT_ENCODER, WEIGHTS
 from hf_attncal.metrics import records
-from hf_attncal.metrics.probabilities import detection
 
 Pairs = list[tuple[str, str]]
 # Of each text and direction, of each side of each line: features of words, and which have no partner (`labels`).

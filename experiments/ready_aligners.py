@@ -32,6 +32,7 @@ import numpy as np
 import other_errors
 import torch
 from check import CLEAN, COLUMNS, FAULTS, told
+from detection import detection
 from safetensors.numpy import load_file, save_file
 
 import hf_attncal
@@ -45,7 +46,6 @@ from hf_attncal.io.files import json_text, sha256, write_json
 from hf_attncal.layouts import CARD, CHECK_FILE, CONFIG, TOKENIZER, TOKENIZER_CONFIG, WEIGHTS
 from hf_attncal.metrics import records
 from hf_attncal.metrics.aer import alignment_error_rate
-from hf_attncal.metrics.probabilities import detection
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel
 
 BITS = 8

