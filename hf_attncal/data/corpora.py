@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any
 
 from hf_attncal.io.extras import need
 
@@ -37,7 +37,6 @@ except ImportError:  # datasets < 4 calls the same feature `Sequence`
     from datasets import Sequence as List
 
 PARALLEL, PLAIN = ("source", "target"), ("text",)  # columns of the two kinds of text
-Report = TypeVar("Report", bound="TokenizationReport")
 Reader = Callable[[Path], list[str]]
 
 
@@ -164,32 +163,54 @@ def _sides(dataset: Dataset) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class TokenizationReport:
-    """Numbers of sentence pairs kept, and dropped by reason; `str()` returns a sentence for users."""
+    """Numbers of rows kept, and dropped by reason; `str()` returns sentences for users.
+
+    Args:
+        max_length: maximum number of tokens of a side; with `max_source_length`, of a target.
+        unit: name of the rows. Default: "sentence pairs".
+        max_source_length: number of tokens to which sources are truncated. Default: None, they are not.
+        kept, too_long, too_short, empty: numbers of rows.
+        truncated: number of sources that were truncated.
+        unknown: number of kept tokens of plain sequences that are outside the vocabulary.
+    """
 
     max_length: int
+    unit: str = "sentence pairs"
+    max_source_length: int | None = None
     kept: int = 0
     too_long: int = 0
     too_short: int = 0
     empty: int = 0
-
-    unit: ClassVar[str] = "sentence pairs"
-    _side: ClassVar[str] = "a side of "
-    _empty: ClassVar[str] = "an empty side (remove these lines from both files)"
+    truncated: int = 0
+    unknown: int = 0
 
     def fits(self, lengths: Sequence[int]) -> bool:
         """Return whether sides with these numbers of tokens are short enough."""
-        return max(lengths) <= self.max_length
+        return max(lengths if self.max_source_length is None else lengths[1:]) <= self.max_length
 
     @property
     def dropped(self) -> int:
         return self.too_long + self.too_short + self.empty
 
+    @property
+    def changes(self) -> str:
+        """Sentences about rows that were kept and changed; an empty string for none."""
+        text = ""
+        if self.truncated:
+            text += (
+                f"Sources truncated to {self.max_source_length} tokens: {self.truncated} (raise `max_source_length` "
+                "to read more of them)."
+            )
+        if self.unknown:
+            text += f"Tokens outside the vocabulary, replaced by the unknown token: {self.unknown}."
+        return text
+
     def __str__(self) -> str:
         text = f"Kept {self.kept} of {self.kept + self.dropped} {self.unit}."
         if self.too_long:
             text += (
-                f" Dropped {self.too_long} with {self._side}more than {self.max_length} tokens"
-                " (raise `max_length` or split long lines to keep them)."
+                f" Dropped {self.too_long} with more than {self.max_length} tokens (raise `max_length` or split long "
+                "lines to keep them)."
             )
         if self.too_short:
             text += (
@@ -197,50 +218,8 @@ class TokenizationReport:
                 "predicted from."
             )
         if self.empty:
-            text += f" Dropped {self.empty} with {self._empty}."
-        return text
-
-
-@dataclass(frozen=True)
-class PlainReport(TokenizationReport):
-    """Numbers of plain sequences; `unknown` is the number of kept tokens outside the vocabulary."""
-
-    unknown: int = 0
-
-    unit: ClassVar[str] = "sequences"
-    _side: ClassVar[str] = ""
-    _empty: ClassVar[str] = "no text (remove these lines)"
-
-    @property
-    def about_unknown(self) -> str:
-        return f"Tokens outside the vocabulary, replaced by the unknown token: {self.unknown}."
-
-    def __str__(self) -> str:
-        return super().__str__() + (f" {self.about_unknown}" if self.unknown else "")
-
-
-@dataclass(frozen=True)
-class SummaryReport(TokenizationReport):
-    """Numbers of texts with summaries; `max_length` limits the summaries, `truncated` is the number of cut sources."""
-
-    max_source_length: int = 0
-    truncated: int = 0
-
-    unit: ClassVar[str] = "pairs"
-    _side: ClassVar[str] = "a summary of "
-
-    def fits(self, lengths: Sequence[int]) -> bool:
-        return lengths[1] <= self.max_length
-
-    @property
-    def about_truncated(self) -> str:
-        return (
-            f"Sources truncated to {self.max_source_length} tokens: {self.truncated} (raise `max_source_length` to "
-            "read more of them)."
-        )
-
-    def __str__(self) -> str:
-        return super().__str__() + (f" {self.about_truncated}" if self.truncated else "")
+            text += f" Dropped {self.empty} with no text, or an empty side (remove these lines)."
+        return f"{text} {self.changes}".strip()
 
 
 def tokenize_pairs(
@@ -308,14 +287,11 @@ def tokenize_pairs(
 
     optional = {"extended_input_ids": copies, "links": links}
     names = ("input_ids", "labels", *(name for name, value in optional.items() if value is not None))
-    if max_source_length is None:
-        tokenized, report = _tokenized(dataset, encode, names, TokenizationReport(max_length))
-    else:
-        summaries = SummaryReport(max_length, max_source_length=max_source_length)
-        tokenized, summaries = _tokenized(dataset, encode, names, summaries)
-        report = summaries = replace(summaries, truncated=truncated)
-        if truncated:
-            warnings.warn(summaries.about_truncated, stacklevel=2)
+    unit = "sentence pairs" if max_source_length is None else "pairs"
+    tokenized, report = _tokenized(dataset, encode, names, TokenizationReport(max_length, unit, max_source_length))
+    if truncated:
+        report = replace(report, truncated=truncated)
+        warnings.warn(report.changes, stacklevel=2)
     if copies is not None and (unknown := copies.left_unknown - left_before):
         warnings.warn(
             f"Unknown words of sources without a slot: {unknown} (raise `max_copied_tokens`, now {copies.slots}, to "
@@ -354,7 +330,7 @@ def _encoded_copies(
 
 def tokenize_plain(
     dataset: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int, end: bool
-) -> tuple[Dataset, PlainReport]:
+) -> tuple[Dataset, TokenizationReport]:
     """Tokenise sequences as `<s> x_0 ... x_n`; drop and count those that are too long or empty.
 
     Args:
@@ -389,10 +365,10 @@ def tokenize_plain(
                 )
         return {"input_ids": [begin + ids + ends for ids in encoded]}
 
-    tokenized, report = _tokenized(dataset, encode, ("input_ids",), PlainReport(max_length))
+    tokenized, report = _tokenized(dataset, encode, ("input_ids",), TokenizationReport(max_length, "sequences"))
     if unknown := int((Rows.of(tokenized, "input_ids").values == tokenizer.unk_token_id).sum()):
         report = replace(report, unknown=unknown)
-        warnings.warn(report.about_unknown, stacklevel=2)
+        warnings.warn(report.changes, stacklevel=2)
     return tokenized, report
 
 
@@ -458,9 +434,9 @@ def _tokenized(
     dataset: Dataset,
     encode: Callable[..., dict[str, list]],
     names: Sequence[str],
-    report: Report,
+    report: TokenizationReport,
     shortest: int = 1,
-) -> tuple[Dataset, Report]:
+) -> tuple[Dataset, TokenizationReport]:
     """Encode text, drop rows that do not fit, and return the rows with a completed copy of `report`.
 
     Args:
@@ -471,7 +447,7 @@ def _tokenized(
         shortest: minimum number of tokens of a side. Default: 1.
     """
     sides = _sides(dataset)
-    dropped = {"too_long": 0, "too_short": 0, "empty": 0}
+    dropped: dict[str, Any] = {"too_long": 0, "too_short": 0, "empty": 0}
 
     def fitting(batch: dict[str, list], rows: list[int]) -> dict[str, list]:
         pairs = [

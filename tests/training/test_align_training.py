@@ -63,7 +63,7 @@ def test_tokens_without_end_of_sentence_and_links_between_all_tokens_of_two_word
 
 def test_pairs_with_an_empty_side_are_counted(tokenizer):
     sides = [*LINES[:1], "", " \t", None, "old"], [*OTHER[:1], "alt", "alt", "alt", None]
-    with pytest.warns(UserWarning, match="Kept 1 of 5.*4 with an empty side"):
+    with pytest.warns(UserWarning, match="Kept 1 of 5.*4 with no text, or an empty side"):
         data, report = tokenize_for_alignment(pairs(*sides), tokenizer, 100, [[(0, 0)], [(0, 0)], [], [], []])
     assert (len(data), report.empty, report.dropped) == (1, 4, 4)
 

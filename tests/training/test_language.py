@@ -187,7 +187,7 @@ def test_lines_that_are_too_long_and_unknown_symbols_are_counted_and_reported(te
     assert f"|unknown:{LENGTH}|" in results["dev"]["signature"]
     unknown = f"Tokens outside the vocabulary, replaced by the unknown token: {LENGTH}."
     assert unknown in [str(warning.message) for warning in told]
-    assert f"Dropped 1 with no text (remove these lines). {unknown}\n" in capsys.readouterr().out
+    assert f"Dropped 1 with no text, or an empty side (remove these lines). {unknown}\n" in capsys.readouterr().out
 
 
 def test_a_tokenizer_that_ends_texts_is_refused(text, tmp_path):
