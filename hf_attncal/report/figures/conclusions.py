@@ -8,13 +8,14 @@ import numpy as np
 
 from hf_attncal.data.pharaoh import GoldAlignment
 from hf_attncal.metrics.aer import paired_interval
-from hf_attncal.metrics.base import FEWEST_SENTENCES, Measured, means
+from hf_attncal.metrics.base import Measured, means
 from hf_attncal.metrics.reliability import LEAST_SPREAD, MAX_NORMALIZED_DIVERGENCE, WITHOUT_MASKS
 from hf_attncal.metrics.trust import Level
 from hf_attncal.report.attribution import CONTROLS, ScoredLinks
 from hf_attncal.report.judged_faithfulness import YARDSTICK, JudgedFaithfulness
 from hf_attncal.report.observations import ENTROPY_THRESHOLDS, Observations
 
+from .charts import in_words
 from .contents import listed, nats, percent, sentence_pairs
 
 ATTENTION, CONTRIBUTION = "attention", "contribution"
@@ -133,78 +134,37 @@ def _of_extent(observed: Observations) -> str:
 
 
 def _of_faithfulness(judged: JudgedFaithfulness) -> list[str]:
-    """Return the best method if it beats the controls, and the comparison of contributions with attention."""
+    """Return the best method with the controls, and the verdicts on it and on contributions."""
     controls = judged.controls()
     methods = [name for name in judged.ranking() if name not in (YARDSTICK, *controls)]
     if not methods:
         return []
     best = methods[0]
-    falls_by = {name: nats(judged.score(name, judged.headline)) for name in (best, *controls)}
+    falls = {name: nats(judged.score(name, judged.headline)) for name in (best, *controls)}
     if not judged.names_words(best):
         return [
             f"No method finds words that the model uses: without the words of the best one, {best}, the "
-            f"log-probability of a target word falls by {falls_by[best]}, which is not clearly above 0."
+            f"log-probability of a target word falls by {falls[best]}, which is not clearly above 0."
         ]
-    leads = f"Of the methods that read the model and do not remove words themselves, {best}"
-    falls = f"without the words of {best} the log-probability of a target word falls by {falls_by[best]}"
-    if not controls:
-        return [
-            f"{leads} finds the most important words: {falls}. Controls, which ignore the model, were not measured: "
-            f"add {listed(_CONTROLS_WITHOUT_ALIGNER)} to the methods.",
-            *_of_contributions(judged),
-        ]
-    falls += f", without the words of {listed([f'{name} by {falls_by[name]}' for name in controls])}"
-    strongest = controls[0]
-    if not judged.bootstrap:
-        return [
-            f"{leads} comes first, and of the controls {strongest}: {falls}. Without intervals there is no verdict."
-        ]
-    verdict = judged.verdict(best, strongest)
-    difference = nats(verdict.by_operator[judged.headline])
-    agree = f"all operators{' that are not circular' if verdict.circular else ''} agree"
-    if verdict.better == best:
-        sentences = [
-            f"{leads} finds the most important words: {falls}. It is better by {difference} than {strongest}, the "
-            f"strongest control, and {agree}."
-        ]
-        against = judged.verdicts(best)
-        if others := [name for name in methods[1:] if against[name].better is None]:
-            sentences.append(f"There is no clear difference between {best} and {', '.join(others)}.")
-        return sentences + _of_contributions(judged)
-    better = [name for name in methods if judged.verdict(name, strongest).better == name]
-    methods_shown = f"Of all methods only {listed(better)}" if better else "No method"
-    verb = "finds" if len(better) < 2 else "find"
-    few = len(judged.words) < FEWEST_SENTENCES
-    why = f"there are fewer than {FEWEST_SENTENCES} pairs" if few else "the operators disagree, or show no difference"
-    conclusion = agree if verdict.better else f"no verdict, because {why}"
-    return [
-        f"{methods_shown} clearly {verb} the words that the model uses better than {strongest}, a control, which "
-        f"ignores the model. {leads} comes first: {falls}. The difference to {strongest} is {difference}: "
-        f"{conclusion}.",
-        *_of_contributions(judged),
+    rivals = f", without the words of {listed([f'{name} by {falls[name]}' for name in controls])}" if controls else ""
+    sentences = [
+        f"Of the methods that read the model and do not remove words themselves, {best} comes first: without the "
+        f"words of {best} the log-probability of a target word falls by {falls[best]}{rivals}."
     ]
-
-
-def _of_contributions(judged: JudgedFaithfulness) -> list[str]:
-    """Return sentences that compare contributions with attention and with the strongest control."""
-    if not judged.bootstrap or CONTRIBUTION not in judged.sums:
-        return []
-    sentences = []
-    if ATTENTION in judged.sums:
-        better = judged.verdict(CONTRIBUTION, ATTENTION).better
-        comparisons = {
-            CONTRIBUTION: "Contributions find the words that the model uses better than attention does.",
-            ATTENTION: "Attention finds the words that the model uses better than contributions do.",
-            None: "There is no clear difference between attention and contributions: there are too few pairs, or the "
-            "operators disagree.",
-        }
-        sentences.append(comparisons[better])
-    for control in judged.controls()[:1]:
-        if judged.verdict(CONTRIBUTION, control).better != CONTRIBUTION:
-            sentences.append(
-                f"Contributions are not clearly better than the control {control}, which ignores the model: agreement "
-                "of attention with contributions then shows little about the words that the model uses."
-            )
+    if not controls:
+        names = listed(_CONTROLS_WITHOUT_ALIGNER)
+        sentences.append(f"Controls, which ignore the model, were not measured: add {names} to the methods.")
+    if not judged.bootstrap:
+        return [*sentences, "Without intervals there is no verdict."]
+    compared = [(best, controls[0])] if controls else []
+    if CONTRIBUTION in judged.sums:
+        compared += [(CONTRIBUTION, name) for name in (ATTENTION, *controls[:1]) if name in judged.sums]
+    for first, second in dict.fromkeys(compared):
+        verdict = judged.verdict(first, second)
+        difference = nats(verdict.by_operator[judged.headline])
+        sentences.append(
+            f"{first} against {second}: {in_words(verdict, first, second)}. The difference is {difference}."
+        )
     return sentences
 
 
@@ -224,33 +184,18 @@ def _of_gold(scored: Mapping[str, ScoredLinks], gold: Sequence[GoldAlignment], *
     )
     if ATTENTION in errors and best != ATTENTION:
         sentence += f"; attention (mean over layers and heads) has {percent(errors[ATTENTION])}"
-    if not controls:
+    if controls:
+        sentence += f"; of the controls, {listed([f'{name} has {percent(errors[name])}' for name in controls])}"
+    if not controls or not bootstrap:
         return f"{sentence}."
-    rates = listed([f"{name} has {percent(errors[name])}" for name in controls])
-    sentence += f"; of the controls, {rates}."
-    if not bootstrap:
-        return sentence
     strongest = controls[0]
     links = (scored[name].links for name in (best, strongest))
-    interval = paired_interval(gold, *links, bootstrap=bootstrap, seed=seed)
-    difference = Measured(errors[strongest].value - errors[best].value, interval)
-    return f"{sentence} {compared(best, strongest, difference, 'nearer', 'farther')}"
-
-
-def compared(best: str, other: str, difference: Measured, better: str, worse: str) -> str:
-    """Return a sentence that compares two methods: "a is nearer than b, by 2.0 points (1.0 to 3.0)."
-
-    Args:
-        best: subject of the sentence.
-        other: method that it is compared with.
-        difference: difference of shares, positive if `best` is better; without an interval it is not clear.
-        better: comparative if the whole interval is above 0, such as "nearer".
-        worse: comparative if the whole interval is below 0.
-    """
-    low, high = difference.interval or (0.0, 0.0)
-    verdict = f"is {better} than" if low > 0 else f"is {worse} than" if high < 0 else f"is not clearly {better} than"
-    ends = f" ({100 * low:.1f} to {100 * high:.1f})" if difference.interval else ", on too few pairs for an interval"
-    return f"{best} {verdict} {other}, by {100 * difference.value:.1f} points{ends}."
+    low, high = paired_interval(gold, *links, bootstrap=bootstrap, seed=seed) or (0.0, 0.0)
+    verdict = "nearer than" if low > 0 else "farther than" if high < 0 else "not clearly nearer than"
+    points = 100 * (errors[strongest].value - errors[best].value)
+    return (
+        f"{sentence}. {best} is {verdict} {strongest}, by {points:.1f} points ({100 * low:.1f} to {100 * high:.1f})."
+    )
 
 
 def _of_entropy(observed: Observations) -> str:
