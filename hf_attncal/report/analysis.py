@@ -173,25 +173,61 @@ def analyze_corpus(
     if observed.idle and not observed.calibrated:
         names = [name for name in names if name != CONTRIBUTION]
     scored, judged = _scores(model, tokenizer, corpus, names, measured, step, batch_size=batch_size, **resampled)
-    settings: dict[str, Any] = {
+    kind, count = _kind(corpus), len(corpus.sources)
+    probe_pairs = None if learned is None else len(learned.sources)
+    gold = None if corpus.gold is None else [pair.possible for pair in corpus.gold]
+    charts = observation_charts(observed, gold=corpus.gold, sources=texts[2], targets=texts[3], **resampled)
+    sections = [section("corpus", charts)]
+    if scored is not None:
+        sections.append(section("gold", [errors_by_method(scored)]))
+    if judged is not None:
+        sections.append(section("faithfulness", faithfulness_charts(judged)))
+    is_stock = probe_pairs is not None or not (observed.layers["mask"] or observed.layers["null"])
+    withheld = why_withheld(observed)
+    settings = {
         "title": Path(checkpoint).resolve().name if checkpoint else model.config.model_type,
-        "pairs": len(corpus.sources),
+        "pairs": count,
         "batch_size": batch_size,
-        "probe_pairs": None if learned is None else len(learned.sources),
+        "probe_pairs": probe_pairs,
         **resampled,
+        "targets": kind,
+        "measured": 0 if judged is None else len(judged.words),
+        "methods": names,
+        "withheld": withheld and {"layers": list(observed.idle), "why": withheld},
     }
+    files = dict(corpus.files)
+    if probe and probe_text is not None:
+        files |= {f"probe_{name}": file for name, file in probe_text.files.items()}
     shown = corpus.first(browsed)
     views = partial(
         pair_views,
         *(model, tokenizer, shown.sources, shown.targets, [name for name in BROWSED if name in names]),
-        links=None if shown.gold is None else [pair.possible for pair in shown.gold],
+        links=None if gold is None else gold[:browsed],
         informed=observed.calibrated,
         batch_size=batch_size,
     )
-    record_files = dict(corpus.files)
-    if probe and probe_text is not None:
-        record_files |= {f"probe_{name}": file for name, file in probe_text.files.items()}
-    return _report(corpus, observed, verdict, names, scored, judged, settings, _Pairs(views), record_files)
+    target_kind = "translations of the model" if corpus.are_output else "reference translations"
+    probed = "" if probe_pairs is None else f"; probe trained on {probe_pairs:,} other pairs"
+    return Analysis(
+        title=settings["title"],
+        summary=[
+            str(verdict),
+            *([parked_in(observed, **resampled)] if is_stock else []),
+            *findings_of(observed, scored, judged, gold=corpus.gold or (), level=verdict.level, **resampled),
+        ],
+        caveats=caveats_of(observed, judged, targets=kind, pairs=count, probe_pairs=probe_pairs),
+        sections=sections,
+        pairs=_Pairs(views),
+        record={**records.record(settings, files), "verdict": verdict.to_dict()},
+        about={
+            "Text": f"{count:,} sentence pairs, {target_kind}{probed}",
+            "Date": date.today().isoformat(),
+        },
+        observed=observed,
+        scored=scored,
+        judged=judged,
+        verdict=verdict,
+    )
 
 
 def _scores(
@@ -239,61 +275,6 @@ def _announce(task: str, pairs: int, on_first_pair: Callable[[], object], step: 
     seconds = (time.monotonic() - began) * pairs
     if seconds > SILENCE:
         LOG.warning("%s, %s pairs: about %s", task, f"{pairs:,}", minutes(seconds))
-
-
-def _report(
-    corpus: Corpus,
-    observed: Observations,
-    verdict: AttentionVerdict,
-    names: Sequence[str],
-    scored: dict[str, ScoredLinks] | None,
-    judged: JudgedFaithfulness | None,
-    settings: dict[str, Any],
-    views: _Pairs,
-    files: dict[str, Path],
-) -> Analysis:
-    """Build the report of findings, charts and record; `names` are the methods."""
-    kind, count, probe_pairs = _kind(corpus), settings["pairs"], settings["probe_pairs"]
-    resampled: dict[str, Any] = {name: settings[name] for name in ("bootstrap", "seed")}
-    is_stock = probe_pairs is not None or not (observed.layers["mask"] or observed.layers["null"])
-    charts = observation_charts(
-        observed, gold=corpus.gold, sources=corpus.sources, targets=corpus.targets, **resampled
-    )
-    sections = [section("corpus", charts)]
-    if scored is not None:
-        sections.append(section("gold", [errors_by_method(scored)]))
-    if judged is not None:
-        sections.append(section("faithfulness", faithfulness_charts(judged)))
-    withheld = why_withheld(observed)
-    settings = {
-        **settings,
-        "targets": kind,
-        "measured": 0 if judged is None else len(judged.words),
-        "methods": names,
-        "withheld": withheld and {"layers": list(observed.idle), "why": withheld},
-    }
-    target_kind = "translations of the model" if corpus.are_output else "reference translations"
-    probed = "" if probe_pairs is None else f"; probe trained on {probe_pairs:,} other pairs"
-    return Analysis(
-        title=settings["title"],
-        summary=[
-            str(verdict),
-            *([parked_in(observed, **resampled)] if is_stock else []),
-            *findings_of(observed, scored, judged, gold=corpus.gold or (), level=verdict.level, **resampled),
-        ],
-        caveats=caveats_of(observed, judged, targets=kind, pairs=count, probe_pairs=probe_pairs),
-        sections=sections,
-        pairs=views,
-        record={**records.record(settings, files), "verdict": verdict.to_dict()},
-        about={
-            "Text": f"{count:,} sentence pairs, {target_kind}{probed}",
-            "Date": date.today().isoformat(),
-        },
-        observed=observed,
-        scored=scored,
-        judged=judged,
-        verdict=verdict,
-    )
 
 
 def _kind(corpus: Corpus) -> str:
