@@ -80,7 +80,7 @@ def page(tmp_path):
 def test_the_page_has_all_that_was_given_as_text(page):
     read = Page(page)
     assert read.tags.isdisjoint({"img", "iframe", "link", "object"})
-    assert read.text.count(HOSTILE) == 6  # title twice, summary, two captions, the record as a table
+    assert read.text.count(HOSTILE) == 5  # title twice, summary, two captions
     for text in ("Second.", "Beware.", "A section", "What is in it.", "Two bars", "0.1235", "–", "bars.csv"):
         assert text in read.text
     assert [known["source"] for known, _ in pairs_of(page)] == ["the old house", HOSTILE, "the old house"]
