@@ -12,9 +12,8 @@ import torch
 from helpers import FAMILIES
 from seq2seq_helpers import bpe_tokenizer, randomized, sized
 
-from hf_attncal.metrics.faithfulness import faithfulness
 from hf_attncal.report.figures.contents import Chart, PairView, PairWeights, Report, Section
-from hf_attncal.report.judged_faithfulness import MEASURES, JudgedFaithfulness
+from hf_attncal.report.judged_faithfulness import MEASURES, JudgedFaithfulness, faithfulness
 
 # Text that must stay text everywhere on a page.
 HOSTILE = "</script><script>alert(1)</script> \"quotes' <!-- </style> </noscript> <b>&amp;</b> {{7*7}} ]]>"
@@ -109,5 +108,4 @@ def made_up_judged(
     generator = np.random.default_rng(0)
     shape = len(operators), len(MEASURES), 3
     falls = [{name: mean + noise * generator.normal(size=shape) for name, mean in means.items()} for _ in range(pairs)]
-    found = faithfulness(falls, operators, MEASURES, targets="output", bootstrap=100)
-    return JudgedFaithfulness(**vars(found))
+    return faithfulness(falls, operators, MEASURES, targets="output", bootstrap=100)

@@ -2,13 +2,12 @@
 
 Comprehensiveness (DeYoung et al. 2020, "ERASER") is the fall of the log-probability of a target word when the
 best-scored source words are removed (high is good). Sufficiency is the fall when all other source words are removed
-(low is good). An operator of `perturbations.py` removes words. `hf_attncal.metrics.faithfulness` averages over pairs,
-with intervals.
+(low is good). An operator of `perturbations.py` removes words. Falls are averaged over pairs, with intervals.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain, combinations
 from math import ceil
 
@@ -16,11 +15,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hf_attncal.inference.reading import batches_of_pairs, check_some_words
-from hf_attncal.metrics.faithfulness import CIRCULAR, HEADLINE, Faithfulness, Verdict, faithfulness, metric_of
+from hf_attncal.metrics.base import Measured, Metric, check_resamples, ratio
 
 from .attribution import CONTROLS
 from .perturbations import OPERATORS, Change, Perturber, WordFrequencies
 
+COMPREHENSIVENESS = Metric("Faithfulness", ratio)
+SUFFICIENCY = Metric("Faithfulness", ratio, lower_is_better=True)
+HEADLINE = "replace"  # its changed sources look most like training data
+# Operators that a method itself is built on prove nothing about it: phi is trained by perturbing attention, and
+# occlusion replaces words by the unknown token, as the operator does.
+CIRCULAR = {"contribution": ("hide",), "occlusion": ("unk",)}
 # Number of best source words, or their share, rounded up.
 CUTS: tuple[int | float, ...] = (1, 0.2, 0.5)
 AREAS = ("comprehensiveness", "sufficiency")  # means over the cuts, the main measures
@@ -127,8 +132,112 @@ def _check_scores(scores: Mapping[str, Scores], sources: Sequence[str], targets:
 
 
 @dataclass(frozen=True)
-class JudgedFaithfulness(Faithfulness):
-    """Faithfulness of methods to a model: means, intervals and verdicts."""
+class MeasuredFaithfulness(Measured):
+    """A mean over target words with its 95 % interval over pairs. `circular` ones prove nothing."""
+
+    circular: bool = False
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The comparison of two methods by one measure of faithfulness.
+
+    Args:
+        better: name of the better method, or None if operators disagree or one of them shows no difference.
+        by_operator: operator -> the first method's mean minus the second's, with the interval.
+        circular: operators that were left out because they are circular for one of the two.
+    """
+
+    better: str | None
+    by_operator: dict[str, MeasuredFaithfulness]
+    circular: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class JudgedFaithfulness:
+    """Faithfulness of methods to a model: falls of the log-probability, summed over the target words of each pair.
+
+    Args:
+        sums: method -> summed falls, (pairs, operators, measures).
+        words: number of target words in each sum, (pairs,).
+        operators, measures: names of the axes.
+        targets: kind of the target texts, "reference" or "output".
+        bootstrap: number of resamples of the pairs for each interval; 0 for no intervals and no verdicts.
+        seed: seed of the resamples.
+        circular: method -> operators whose results prove nothing about it. Default: `CIRCULAR`.
+    """
+
+    sums: dict[str, np.ndarray]
+    words: np.ndarray
+    operators: tuple[str, ...]
+    measures: tuple[str, ...]
+    targets: str
+    bootstrap: int
+    seed: int = 0
+    circular: Mapping[str, Collection[str]] = field(default_factory=lambda: CIRCULAR)
+
+    @property
+    def signature(self) -> str:
+        """The targets, operators and number of pairs behind the scores."""
+        fields = {"targets": self.targets, "operators": "+".join(self.operators), "n": str(len(self.words))}
+        return COMPREHENSIVENESS.signature(**fields)
+
+    def score(self, method: str, operator: str = HEADLINE, measure: str = "comprehensiveness") -> MeasuredFaithfulness:
+        """Return the mean fall in nats: higher is better for comprehensiveness, lower for sufficiency.
+
+        Raises:
+            KeyError, ValueError: a method, operator or measure that was not measured.
+        """
+        counts = self._counts(method, operator, measure)
+        mean = metric_of(measure).measured(counts, self.bootstrap, self.seed)
+        return MeasuredFaithfulness(mean.value, mean.interval, self._is_circular(method, operator))
+
+    def difference(self, first: str, second: str, operator: str = HEADLINE, measure: str = "comprehensiveness"):
+        """Return the first method's mean minus the second's, with its interval on the same resamples.
+
+        Raises:
+            KeyError, ValueError: a method, operator or measure that was not measured, or `bootstrap` is 0.
+        """
+        first_counts, second_counts = (self._counts(method, operator, measure) for method in (first, second))
+        mean = metric_of(measure).difference(first_counts, second_counts, self.bootstrap, self.seed)
+        circular = any(self._is_circular(method, operator) for method in (first, second))
+        return MeasuredFaithfulness(mean.value, mean.interval, circular)
+
+    def verdict(self, first: str, second: str, measure: str = "comprehensiveness") -> Verdict:
+        """Return which of two methods is better by a measure: all operators that are not circular must agree.
+
+        No method is better on fewer than `FEWEST_SENTENCES` pairs, which have no interval, or if the better one
+        fails `names_words`.
+
+        Raises:
+            KeyError, ValueError: a method or measure that was not measured, or `bootstrap` is 0.
+        """
+        by_operator = {operator: self.difference(first, second, operator, measure) for operator in self.operators}
+        circular = tuple(operator for operator, difference in by_operator.items() if difference.circular)
+        signs = {sign_of(difference, measure) for difference in by_operator.values() if not difference.circular}
+        better = {1: first, -1: second}.get(signs.pop()) if len(signs) == 1 else None
+        if better is not None and not self.names_words(better):
+            better = None
+        return Verdict(better, by_operator, circular)
+
+    def names_words(self, method: str) -> bool:
+        """Return whether target words become less likely without the words that a method names.
+
+        The criterion is comprehensiveness under the headline operator, at the lower end of its interval if it has one.
+        Returns True if comprehensiveness was not measured.
+        """
+        if "comprehensiveness" not in self.measures:
+            return True
+        fall = self.score(method, self.headline)
+        return (fall.value if fall.interval is None else fall.interval[0]) > 0
+
+    def _counts(self, method: str, operator: str, measure: str) -> np.ndarray:
+        """Return the summed falls and the number of target words of each pair, (pairs, 2)."""
+        falls = self.sums[method][:, self.operators.index(operator), self.measures.index(measure)]
+        return np.stack([falls, self.words], axis=1)
+
+    def _is_circular(self, method: str, operator: str) -> bool:
+        return operator in self.circular.get(method.partition("@")[0], ())
 
     @property
     def headline(self) -> str:
@@ -162,6 +271,54 @@ class JudgedFaithfulness(Faithfulness):
         return [name for name in self.ranking(measure) if name not in beaten and self.names_words(name)]
 
 
+def faithfulness(
+    falls: Iterable[Mapping[str, np.ndarray]],
+    operators: Sequence[str],
+    measures: Sequence[str],
+    *,
+    targets: str,
+    bootstrap: int = 1000,
+    seed: int = 0,
+) -> JudgedFaithfulness:
+    """Sum the falls of log-probability over the target words of each pair.
+
+    Args:
+        falls: method -> falls (operators, measures, target words), one mapping per pair. The order of pairs matters
+            only for the resamples of the intervals.
+        operators, measures: names of the axes.
+        targets: "reference" if the target texts are references, "output" if the model wrote them. Appears in the
+            signature.
+        bootstrap: number of resamples of the pairs for each interval; 0 for none.
+        seed: seed of the resamples.
+
+    Raises:
+        ValueError: no pair, an unknown `targets`, or negative `bootstrap`.
+    """
+    if targets not in ("reference", "output"):
+        raise ValueError(f"`targets` must be 'reference' or 'output' (the model's own), got {targets!r}.")
+    check_resamples(bootstrap)
+    pairs = list(falls)
+    if not pairs:
+        raise ValueError("`falls` must have at least one pair, got none.")
+    sums = {method: np.stack([by_method[method].sum(axis=-1) for by_method in pairs]) for method in pairs[0]}
+    words = np.array([next(iter(by_method.values())).shape[-1] for by_method in pairs])
+    return JudgedFaithfulness(sums, words, tuple(operators), tuple(measures), targets, bootstrap, seed)
+
+
+def metric_of(measure: str) -> Metric:
+    """Return the metric of a measure, with its direction (`lower_is_better`)."""
+    return SUFFICIENCY if "sufficiency" in measure else COMPREHENSIVENESS
+
+
+def sign_of(difference: MeasuredFaithfulness, measure: str) -> int:
+    """Return 1 if the interval shows that the first method is better, -1 if the second is, 0 if it includes zero."""
+    if difference.interval is None:
+        return 0
+    low, high = difference.interval
+    sign = int(low > 0) - int(high < 0)
+    return -sign if metric_of(measure).lower_is_better else sign
+
+
 def judge_faithfulness(
     model,
     tokenizer,
@@ -191,7 +348,7 @@ def judge_faithfulness(
         kind: kind of the targets, "reference" or "output" (of the model).
         bootstrap: number of resamples of the pairs per interval; 0 for no intervals and no verdicts. Default: 1000.
         operators: ways to remove words (see `perturbations.py`). A method that removes words itself, such as
-            occlusion, is not judged by its own operator (`metrics.faithfulness.CIRCULAR`). Default: all.
+            occlusion, is not judged by its own operator (`CIRCULAR`). Default: all.
         frequencies: counts of the words that the operator `replace` draws. Default: counts in `sources`.
         seed: seed of draws and resamples. Default: 0.
         batch_size: maximum number of sources per batch. Default: 32.
@@ -206,13 +363,5 @@ def judge_faithfulness(
         seed=seed,
         batch_size=batch_size,
     )
-    measured = faithfulness(
-        (by_method for _, by_method in sorted(falls, key=lambda of_pair: of_pair[0])),
-        operators,
-        MEASURES,
-        targets=kind,
-        circular={name: CIRCULAR.get(name.partition("@")[0], ()) for name in scores},
-        bootstrap=bootstrap,
-        seed=seed,
-    )
-    return JudgedFaithfulness(**vars(measured))
+    in_order = (by_method for _, by_method in sorted(falls, key=lambda of_pair: of_pair[0]))
+    return faithfulness(in_order, operators, MEASURES, targets=kind, bootstrap=bootstrap, seed=seed)

@@ -7,11 +7,12 @@ import pytest
 from report_helpers import made_up_judged
 from seq2seq_helpers import SOURCES, TARGETS, bpe_tokenizer, text_model
 
-from hf_attncal.metrics.faithfulness import MeasuredFaithfulness, Verdict
 from hf_attncal.report.attribution import attribute, word_scores
 from hf_attncal.report.figures.charts import faithfulness_by_method, faithfulness_charts, in_words
 from hf_attncal.report.judged_faithfulness import (
     JudgedFaithfulness,
+    MeasuredFaithfulness,
+    Verdict,
     judge_faithfulness,
 )
 

@@ -14,10 +14,9 @@ import yaml
 
 from hf_attncal.data.pharaoh import GoldAlignment
 from hf_attncal.metrics.base import FEWEST_SENTENCES, Measured, means
-from hf_attncal.metrics.faithfulness import Verdict
 from hf_attncal.metrics.link_errors import PredictionAndAlignment, TagErrors, aer_by_tag, prediction_and_alignment
 from hf_attncal.report.attribution import CONTROLS, ScoredLinks
-from hf_attncal.report.judged_faithfulness import AREAS, YARDSTICK, JudgedFaithfulness
+from hf_attncal.report.judged_faithfulness import AREAS, YARDSTICK, JudgedFaithfulness, Verdict
 from hf_attncal.report.observations import BUCKET_NAMES, ENTROPY_THRESHOLDS, TOKEN_GROUPS, Observations
 
 from .contents import FOLDER, Cell, Chart, Section, display, listed
