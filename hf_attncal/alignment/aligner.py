@@ -14,8 +14,7 @@ import torch
 
 from hf_attncal.data.languages import set_languages
 from hf_attncal.data.segmentation import Segments, segment, white_space_words, without_spaces
-from hf_attncal.data.texts import check_cells
-from hf_attncal.data.words import SEPARATORS, split_words
+from hf_attncal.data.words import SEPARATORS, check_cells, split_words
 from hf_attncal.families import source_of
 from hf_attncal.io.encoding import check_line
 from hf_attncal.io.errors import ITEMS_AT_ONCE, piecewise
@@ -223,7 +222,7 @@ class WordAligner:
 
         Raises:
             ValueError: a setting out of range; an empty word or a word with white space; a pair with more than
-                `data.texts.MOST_CELLS` pairs of words; weights that are not finite; a side with more tokens than an
+                `data.words.MOST_CELLS` pairs of words; weights that are not finite; a side with more tokens than an
                 encoder-decoder has positions.
         """
         for name, value in (("batch_size", batch_size), ("batch_tokens", batch_tokens)):

@@ -27,9 +27,8 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
 from hf_attncal.data.segmentation import EMPTY_WORD, Cut, characters, fold, is_unspaced, segment, without_spaces
-from hf_attncal.data.texts import check_cells
 from hf_attncal.data.tokenizer import PAD, SPACE, SPECIAL_TOKENS, UNK, train_bpe_backend
-from hf_attncal.data.words import SEPARATORS, WordTokenizer, WordTokens, split_words
+from hf_attncal.data.words import SEPARATORS, WordTokenizer, WordTokens, check_cells, split_words
 from hf_attncal.families import FAMILIES
 from hf_attncal.inference.files import check_model_files, read_object
 from hf_attncal.io.errors import in_line

@@ -98,8 +98,7 @@ def translate(
     folder = None if loaded is model else getattr(loaded[0], "of_model", name)  # folder with its alignment.json
     from hf_attncal.alignment.aligner_opening import aligner_beside
     from hf_attncal.data.languages import trial_source
-    from hf_attncal.inference.answers import Form, answer_text, try_answers
-    from hf_attncal.inference.translation import translating
+    from hf_attncal.inference.answers import Form, answer_text, translating, try_answers
 
     others = replace(running, revision=None, languages=None)
     reading: dict[str, Any] = {"batch_size": running.batch_size or _BATCH, "too_long": too_long}

@@ -32,11 +32,9 @@ from hf_attncal.io.streams import (
 
 from .linked_pairs import LinkedPair, WordSeparator, read_separator, separators_differ
 from .pharaoh import Link
-from .words import SEPARATORS, split_words
+from .words import MOST_CELLS, SEPARATORS, split_words
 
 _PAIRS_AT_ONCE = 1024
-# Maximum of source words times target words of a pair, and the approximate memory of such a cell in bytes.
-MOST_CELLS, _BYTES_OF_CELL = 3 * 10**7, 60
 
 
 class PairText:
@@ -147,21 +145,6 @@ class PairText:
 
 def _path_or_list(side: Any) -> str | list:
     return os.fspath(side) if is_file(side) else list(side)
-
-
-def check_cells(source: int, target: int) -> float:
-    """Return the gigabytes that the alignment of a pair with these numbers of words takes.
-
-    Raises:
-        ValueError: more than `MOST_CELLS` pairs of words.
-    """
-    gigabytes = _BYTES_OF_CELL * source * target / 1e9
-    if source * target > MOST_CELLS:
-        raise ValueError(
-            f"{source:,} times {target:,} words must be at most {MOST_CELLS:.0e}: they take about "
-            f"{gigabytes:,.0f} GB. Split the line."
-        )
-    return gigabytes
 
 
 # ---- parts of a text ----

@@ -24,6 +24,8 @@ if TYPE_CHECKING:  # a command that only reads its options needs no numpy
 SEPARATORS = ("white-space", "spaces")  # word separators: any white space of Unicode, or ASCII only
 _WORD = re.compile(r"\S+")
 _SPACED = re.compile(r"[^ \t\n\r\f\v]+")
+# Maximum of source words times target words of a pair, and the approximate memory of such a cell in bytes.
+MOST_CELLS, _BYTES_OF_CELL = 3 * 10**7, 60
 NO_WORD = -1  # word of a token that belongs to none
 # Negations in lower case: without one, a sentence has the opposite meaning.
 NEGATIONS = frozenset(
@@ -53,6 +55,21 @@ def split_words(text: str, words: str = SEPARATORS[0]) -> list[str]:
 def word_spans(text: str, words: str = SEPARATORS[0]) -> list[tuple[int, int]]:
     """Return the (start, end) character offsets of the words of `split_words`."""
     return [match.span() for match in (_WORD if words == SEPARATORS[0] else _SPACED).finditer(text)]
+
+
+def check_cells(source: int, target: int) -> float:
+    """Return the gigabytes that the alignment of a pair with these numbers of words takes.
+
+    Raises:
+        ValueError: more than `MOST_CELLS` pairs of words.
+    """
+    gigabytes = _BYTES_OF_CELL * source * target / 1e9
+    if source * target > MOST_CELLS:
+        raise ValueError(
+            f"{source:,} times {target:,} words must be at most {MOST_CELLS:.0e}: they take about "
+            f"{gigabytes:,.0f} GB. Split the line."
+        )
+    return gigabytes
 
 
 class WordTokens(NamedTuple):

@@ -5,12 +5,15 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import takewhile
 from typing import Any, NamedTuple
 
+from hf_attncal.data.languages import leading_code, using_code, without_code
 from hf_attncal.data.linked_pairs import SeparatorWatch, write_separator
 from hf_attncal.data.pharaoh import format_links
-from hf_attncal.io.errors import CommandError, one_line
+from hf_attncal.io.errors import CommandError, one_line, until_failure
 from hf_attncal.io.streams import (
     BATCHES_PER_WINDOW,
     Readable,
@@ -25,6 +28,8 @@ from hf_attncal.io.streams import (
 )
 
 from .generation import Generated, LineTooLongError, source_limit
+from .reading import PairTooLongError
+from .translation import translate_lines
 
 _VERBS = {"translation": "translated", "summary": "summarised"}
 _NAMED = 10  # number of lines that a warning lists
@@ -279,3 +284,48 @@ def answer_text(
                     watch.check(row.source, row.text)
     write_separator(links, watch.separator)
     return answers if output is None else None
+
+
+# ---- translations with links ----
+
+
+def translating(
+    model, tokenizer, *, batch_size: int, aligner=None, **options: Any
+) -> Callable[[Sequence[str]], Answered]:
+    """Return a function that translates the lines of a window, for `answer_windows`.
+
+    Args:
+        model, tokenizer, batch_size, options: see `translate_lines`.
+        aligner: object with `align(pairs, batch_size=...)`, which returns an alignment with `pharaoh()` and
+            `to_dict()` for each (source, translation), such as `alignment.aligner.WordAligner`. Default: None, no
+            links.
+    """
+
+    def answers(texts: Sequence[str]) -> list[Answer]:
+        translations = translate_lines(model, tokenizer, texts, batch_size=batch_size, **options)
+        return [Answer(text, translation) for text, translation in zip(texts, translations, strict=True)]
+
+    def translated(texts: Sequence[str]) -> Answered:
+        rows, failure = until_failure(answers, texts)
+        linked: list[Answer] = []
+        while aligner is not None and len(linked) < len(rows):
+            more, error = _linked(tokenizer, rows[len(linked) :], partial(aligner.align, batch_size=batch_size))
+            linked += more
+            if error is not None:
+                return Answered(linked, error, "aligned with its translation")
+        return Answered(list(rows) if aligner is None else linked, failure, "translated")
+
+    return translated
+
+
+def _linked(tokenizer, rows: Sequence[Answer], align: Callable) -> tuple[list[Answer], Exception | None]:
+    """Link the first rows that start with the same language code, up to a row that is too long to link."""
+    code = leading_code(tokenizer, rows[0].source)
+    rows = list(takewhile(lambda row: leading_code(tokenizer, row.source) == code, rows))
+    with using_code(tokenizer, code):  # the code is not a word, and the aligner may read the same model
+        pairs = [(without_code(tokenizer, row.source), row.text) for row in rows]
+        alignments, error = until_failure(align, pairs)
+    linked = [replace(row, alignment=links) for row, links in zip(rows, alignments, strict=False)]
+    if isinstance(error, PairTooLongError):
+        return [*linked, replace(rows[len(linked)], unlinked=True)], None
+    return linked, error

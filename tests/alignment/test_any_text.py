@@ -10,7 +10,8 @@ from hf_attncal.alignment.quality import shift_warning
 from hf_attncal.alignment.statistical import quick_aligner
 from hf_attncal.commands import main
 from hf_attncal.data.segmentation import characters, fold, is_unspaced, segment
-from hf_attncal.data.texts import MOST_CELLS, PairText
+from hf_attncal.data.texts import PairText
+from hf_attncal.data.words import MOST_CELLS
 
 CHINESE = ["我爱北京的秋天。", "他在2008年去了北京。", "我爱北京", "北京的秋天很美。", "我去了北京的公园"] * 6
 ENGLISH = [

@@ -13,7 +13,6 @@ from rules import BOM, LONGEST_LINKS, links_of_file, links_of_lines, readable_li
 
 import hf_attncal.inference.answers as answers
 import hf_attncal.inference.generation as generation
-import hf_attncal.inference.translation as translation
 from hf_attncal.alignment import WordAlignment
 from hf_attncal.alignment.streaming import LinkStyle, align_windows
 from hf_attncal.commands import main
@@ -163,10 +162,10 @@ class NoLinksOfTabs(FakeAligner):
 def test_translating_gives_a_line_for_each_line_or_names_one(data, size, aligned):
     found, wrong = [], None
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(translation, "translate_lines", fake_translate)
+        patch.setattr(answers, "translate_lines", fake_translate)
         patch.setattr(answers, "source_limit", lambda *_: 8)
         aligner = NoLinksOfTabs() if aligned else None
-        work = translation.translating(None, None, batch_size=2, aligner=aligner, too_long=size)
+        work = answers.translating(None, None, batch_size=2, aligner=aligner, too_long=size)
         reading = {"too_long": size, "longest_line": 30}
         try:
             for rows in answers.answer_windows(None, None, (io.BytesIO(data), 3, "x"), work, "translated", **reading):
