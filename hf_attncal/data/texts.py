@@ -284,10 +284,6 @@ def read_scored(texts: Mapping[str, Text], unit: str) -> Iterator[ScoredText]:
     """
     if files_among(*texts.values()).count(STANDARD) > 1:
         raise CommandError("Standard input (-) can be read only once.")
-    return _read(texts, unit)
-
-
-def _read(texts: Mapping[str, Text], unit: str) -> Iterator[ScoredText]:
     first = None
     for key, text in texts.items():
         name, standard = text_name(text, key), is_file(text) and text == STANDARD

@@ -7,7 +7,7 @@ are methods that ignore the model: a useful method must be better.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import reduce
 from typing import ClassVar, NamedTuple
 
@@ -395,15 +395,11 @@ def attribute(
     check_encoder_decoder(model.config)
     if method not in METHODS:
         raise ValueError(f"`method` must be one of {', '.join(METHODS)}, got {method!r}.")
-    option_is_required = {field.name: field.default is MISSING for field in fields(METHODS[method])}
-    for option in options:
-        if option not in option_is_required:
-            names = ", ".join(option_is_required) or "none"
-            raise ValueError(f"`method` {method!r} has the options {names}, got {option!r}.")
-    for option, is_required in option_is_required.items():
-        if is_required and option not in options:
-            raise ValueError(f"`method` {method!r} needs the option `{option}`. Give it by name: {option}=...")
-    chosen = METHODS[method](**options)
+    try:
+        chosen = METHODS[method](**options)
+    except TypeError as error:  # an unknown or a missing option, which the error names
+        names = ", ".join(field.name for field in fields(METHODS[method])) or "none"
+        raise ValueError(f"`method` {method!r} has the options {names}: {error}.") from error
     try:
         chosen.check_model(model)
     except ValueError as reason:

@@ -436,9 +436,9 @@ def test_recurrent_models_have_attention_and_contributions():
     ("method", "options", "message"),
     [
         ("alty", {}, "`method` must be one of attention, contribution, .*, got 'alty'"),
-        ("alti", {"layer": 0}, "`method` 'alti' has the options none, got 'layer'"),
-        ("attention", {"heads": 0}, "has the options layer, head, calibrated, got 'heads'"),
-        ("posterior", {}, "`method` 'posterior' needs the option `weights`"),
+        ("alti", {"layer": 0}, "`method` 'alti' has the options none: .*'layer'"),
+        ("attention", {"heads": 0}, "has the options layer, head, calibrated: .*'heads'"),
+        ("posterior", {}, "`method` 'posterior' has the options weights: .*'weights'"),
         ("posterior", {"weights": 3}, "`weights`.*got 3"),
         ("attention", {"layer": 2}, "`layer`.*from -2 to 1, or None, got 2"),
         ("attention", {"layer": 1.0}, "`layer`.*got 1.0"),

@@ -9,7 +9,7 @@ import math
 import re
 import zlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from html import escape
 from itertools import chain, takewhile
 from pathlib import Path
@@ -170,35 +170,26 @@ def write_report(report: Report, places: Sequence[str | Path]) -> Report:
 # ---- charts ----
 
 
-@dataclass(frozen=True)
-class _ChartOnPage:
-    """Chart on the page.
+def _chart_on_page(chart: Chart) -> dict[str, Any]:
+    """Return a chart for the template.
 
-    Args:
-        svg: figure; None for a table only.
-        wide: True if the chart needs the full width of the page.
-        folded: number of leading text columns that a folded table shows; 0 for a table that is not folded.
-        downloads: file name -> data URL; None for a file that is too large for the page.
+    Returns:
+        `svg`: figure, None for a table only. `wide`: True if the chart needs the full width of the page. `folded`:
+        number of leading text columns that a folded table shows, 0 for a table that is not folded. `downloads`: file
+        name -> data URL, None for a file that is too large for the page.
     """
-
-    svg: str | None
-    wide: bool
-    folded: int
-    downloads: dict[str, str | None]
-
-
-def _chart_on_page(chart: Chart) -> _ChartOnPage:
     downloads = {f"{chart.name}.csv": _address("text/csv", csv_text(chart))}
     if chart.draw is None:
         wide, folded = len(chart.columns) > _MAX_COLUMNS, 0
         if wide and chart.rows:  # leading columns that contain only text
             words = (all(isinstance(row[n], str) for row in chart.rows) for n in range(len(chart.columns)))
             folded = sum(takewhile(bool, words))
-        return _ChartOnPage(None, wide and not folded, folded, downloads)
+        return {"svg": None, "wide": wide and not folded, "folded": folded, "downloads": downloads}
     figure = chart.draw()
     downloads[f"{chart.name}.svg"] = _address("image/svg+xml", svg_text(figure, chart.name))
     svg = svg_text(figure, chart.name, text_as_paths=False)
-    return _ChartOnPage(_inline(svg, chart), figure.get_figwidth() > _MAX_INCHES, 0, downloads)
+    wide = figure.get_figwidth() > _MAX_INCHES
+    return {"svg": _inline(svg, chart), "wide": wide, "folded": 0, "downloads": downloads}
 
 
 def _address(kind: str, text: str) -> str | None:
