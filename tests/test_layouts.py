@@ -14,7 +14,7 @@ from hf_attncal.adapters.configuration import AttentionCalibrationConfig
 from hf_attncal.alignment.probabilities import LinkProbabilities, Platt
 from hf_attncal.alignment.seq2seq import Seq2SeqAttention
 from hf_attncal.families import FAMILIES
-from hf_attncal.hub.model_cards import write_probabilities_card
+from hf_attncal.hub.model_cards import write_section
 from hf_attncal.hub.publication import publish_folder
 from hf_attncal.inference.files import check_model_files
 from hf_attncal.inference.opening import check_name
@@ -70,7 +70,7 @@ def test_an_aligner_with_all_its_learned_files(tmp_path):
     LinkProbabilities({"harmonic": Platt(1.0, 0.0)}, pairs=2).save(tmp_path)
     Seq2SeqAttention(layer=1).save(tmp_path)
     score = probability_score([[0.2, 0.9]], [[False, True]])
-    write_probabilities_card(tmp_path, score, score, "two links")
+    write_section(tmp_path, "link_probabilities", before=score, after=score, measured_on="two links")
     assert_layouts_know(tmp_path)
     beside = {file.name for file in files("aligner")}
     assert beside - names_in(tmp_path) == {"check.json", "times.json"}  # `tests/checking` and `tests/speech` learn one

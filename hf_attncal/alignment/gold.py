@@ -11,7 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from hf_attncal.data.linked_pairs import Gold
 from hf_attncal.data.pharaoh import Link
 from hf_attncal.drawing.page import text_table
-from hf_attncal.hub.model_cards import write_probabilities_card
+from hf_attncal.hub.model_cards import write_section
 from hf_attncal.inference.reading import evaluating
 from hf_attncal.layouts import CARD
 from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate
@@ -159,7 +159,8 @@ class Calibration:
         """
         path = self.probabilities.save(folder, model)
         if (Path(folder) / CARD).exists():
-            write_probabilities_card(folder, self.before, self.after, self.measured_on)
+            before, after, measured_on = self.before, self.after, self.measured_on
+            write_section(folder, "link_probabilities", before=before, after=after, measured_on=measured_on)
         return path
 
 

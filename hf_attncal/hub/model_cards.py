@@ -18,7 +18,6 @@ from hf_attncal.families import FAMILIES
 from hf_attncal.io.extras import ORIGIN_HINT, install_command
 from hf_attncal.io.files import write_text
 from hf_attncal.layouts import CARD
-from hf_attncal.metrics.probabilities import ProbabilityScore
 
 from .hub_folder import base_folder, inspect_folder
 
@@ -35,7 +34,13 @@ _TEMPLATES.globals["install"] = f"{install_command()}  # {ORIGIN_HINT}"
 _TEMPLATES.filters |= {"python": lambda text: json.dumps(text, ensure_ascii=False), "shell": shlex.quote}
 
 CARD_START, CARD_END = "<!-- hf_attncal: written at each save -->", "<!-- hf_attncal: end -->"
-_PROBABILITIES = "<!-- hf_attncal: link probabilities -->", "<!-- hf_attncal: end of link probabilities -->"
+_SECTIONS = {  # marks by template
+    "adapter": (CARD_START, CARD_END),
+    "link_probabilities": (
+        "<!-- hf_attncal: link probabilities -->",
+        "<!-- hf_attncal: end of link probabilities -->",
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -166,10 +171,9 @@ def write_adapter_card(folder: str | Path, config: Any, switches: dict[str, obje
     """
     base = config.base_model_name_or_path
     local = base_folder(base)
-    section = render(
-        "adapter", config=config, switches=switches, base=local.name if local else base, local=local is not None
-    )
-    path = _put_section(folder, section, CARD_START, CARD_END, "---\nlibrary_name: peft\n---\n")
+    facts: dict[str, Any] = {"base": local.name if local else base, "local": local is not None}
+    start = "---\nlibrary_name: peft\n---\n"
+    path = write_section(folder, "adapter", start, config=config, switches=switches, **facts)
     if local:
         card = ModelCard(path.read_text(encoding="utf-8"))
         data: Any = card.data
@@ -178,27 +182,6 @@ def write_adapter_card(folder: str | Path, config: Any, switches: dict[str, obje
             data.tags = [tag for tag in data.tags or () if not tag.endswith(f":{base}")]
             write_text(str(card), path)
     return path
-
-
-def write_probabilities_card(
-    folder: str | Path,
-    before: ProbabilityScore,
-    after: ProbabilityScore,
-    measured_on: str,
-) -> Path:
-    """Put a section about link probabilities into `README.md`, replacing an earlier one; the rest stays.
-
-    Args:
-        folder: folder of the checkpoint.
-        before: measurement of the model's own scores as probabilities.
-        after: measurement of the calibrated probabilities.
-        measured_on: description of the data that both were measured on.
-
-    Returns:
-        The path of the card.
-    """
-    section = render("link_probabilities", before=before, after=after, measured_on=measured_on)
-    return _put_section(folder, section, *_PROBABILITIES)
 
 
 def render(template: str, **words: object) -> str:
@@ -218,12 +201,24 @@ def _render(template: str, front_matter: dict[str, Any], **words: object) -> str
     return render(template, card_data=data.to_yaml(), **words).rstrip() + "\n"
 
 
-def _put_section(folder: str | Path, section: str, start: str, end: str, new: str = "") -> Path:
-    """Put a section between its marks in `README.md`, or at its end; `new` is the start of a new card."""
+def write_section(folder: str | Path, template: str, new: str = "", **words: object) -> Path:
+    """Put a section between its marks in `README.md`, replacing an earlier one, or at the end; the rest stays.
+
+    Args:
+        folder: folder of the model or adapter.
+        template: name of the template, one of `_SECTIONS`.
+        new: start of a card that does not exist. Default: empty.
+        words: values of the placeholders in the template.
+
+    Returns:
+        The path of the card.
+    """
+    start, end = _SECTIONS[template]
     path = Path(folder) / CARD
     text = path.read_text(encoding="utf-8") if path.exists() else new
     before, _, rest = text.partition(start)
     _, mark, after = rest.partition(end)
     after = after if mark else rest  # if someone removed the end mark, keep the old section, so that no text is lost
+    section = render(template, **words)
     write_text(f"{before.rstrip()}\n\n{start}\n{section}\n{end}\n{after.lstrip()}", path)
     return path

@@ -14,7 +14,7 @@ from hf_attncal.adapters import AttentionCalibrationConfig
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.families import FAMILIES
 from hf_attncal.hub import Result, inspect_folder, write_model_card
-from hf_attncal.hub.model_cards import CARD_END, CARD_START, write_probabilities_card
+from hf_attncal.hub.model_cards import CARD_END, CARD_START, write_section
 from hf_attncal.metrics.probabilities import probability_score
 
 TEXTS = {"model_name": "me/model", "summary": "A summary.", "training_data": "three lines", "example": "a b"}
@@ -96,12 +96,14 @@ def test_link_probabilities_have_a_section_that_is_rewritten(tmp_path):
     before = probability_score([[0.9] * 10], [[True] * 6 + [False] * 4])
     after = probability_score([[0.5] * 10], [[True] * 6 + [False] * 4])
     (tmp_path / "README.md").write_text("# A card\n", encoding="utf-8")
-    path = write_probabilities_card(tmp_path, before, after, "two pairs")
+    scores = {"before": before, "after": after}
+    path = write_section(tmp_path, "link_probabilities", **scores, measured_on="two pairs")
     text = path.read_text(encoding="utf-8")
     assert text.startswith("# A card\n")
     assert "Measured on two pairs, 10 links of which\n60.0 % are right" in text
     assert "| expected calibration error, % | 30.0 | 10.0 |" in text
-    text = write_probabilities_card(tmp_path, before, after, "three pairs").read_text(encoding="utf-8")
+    write_section(tmp_path, "link_probabilities", **scores, measured_on="three pairs")
+    text = path.read_text(encoding="utf-8")
     assert text.count("## Link probabilities") == text.count("three pairs") == 1
 
 
