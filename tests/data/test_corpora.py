@@ -150,7 +150,7 @@ def test_dropped_pairs_are_counted_and_never_cut(tokenizer):
         kept, report = tokenize_pairs(dataset, tokenizer, 20)
     assert (report.kept, report.empty, report.too_long) == (2, 3, 2)
     assert "more than 20 tokens (raise `max_length`" in str(report)
-    assert "3 with an empty side (remove these lines" in str(report)
+    assert "3 with no text, or an empty side (remove these lines" in str(report)
     assert tokenizer.batch_decode(kept["input_ids"][:], skip_special_tokens=True) == ["a man", "a book"]
 
 
@@ -158,7 +158,7 @@ def test_max_length_includes_the_end_of_the_sentence(tokenizer):
     dataset = Dataset.from_dict({"source": ["a man reads"], "target": ["a"]})
     length = len(tokenizer("a man reads").input_ids)
     assert tokenize_pairs(dataset, tokenizer, length)[1].kept == 1
-    with pytest.raises(ValueError, match=r"No sentence pair.*1 with a side"):
+    with pytest.raises(ValueError, match=r"No sentence pair.*1 with more than 3 tokens"):
         tokenize_pairs(dataset, tokenizer, length - 1)
 
 
