@@ -42,8 +42,11 @@ _CAUSES = {"omission": (-1.0, 0.009), "added": (1.0, 0.003), "unrelated": (0.0, 
 # Shares of right pairs of documents that break a rule. Many say a denial in other words ("not on hold", "entfernt").
 # No rule is more than 85 % sure, as readings of real documents do not show it.
 _SHARES_OF_DOCUMENTS = {name: max(share, 0.009) for name, share in DEFAULT_SHARES.items()} | {"negation lost": 0.03}
-# Ratio of wrong to right pairs: most texts of another source come from another pair of the document.
-_OF_ANOTHER, _OF_NO_OTHER, _MOST_OTHERS = 0.9 / 0.06, 0.1 / 0.94, 50
+# Ratio of wrong to right pairs: most texts of another source come from another pair of the document. Fewer than 1 in
+# 1,000 right pairs of some words have the text of another source.
+_OF_ANOTHER, _OF_NO_OTHER, _MOST_OTHERS = 0.9 / 0.002, 0.1 / 0.998, 50
+# The same of a learned probability of unrelated texts that hardly any right pair has.
+_UNLIKE, _RATIO_OF_UNLIKE = 0.95, 0.6 / 0.002
 # The same of additions: most are sentences, which right translations seldom have more of.
 _MORE_SENTENCES, _NO_MORE_SENTENCES = 0.8 / 0.1, 0.2 / 0.9
 _WORD = re.compile(r"[^\W\d_]{3,}")
@@ -135,7 +138,8 @@ class TextAlarms:
             return dict.fromkeys(self.tails, 0.0)
         length, deviation, result = np.log(words), self.deviation(*pair), {}
         ratios = {
-            "unrelated": _OF_ANOTHER if pair in self.of_others else _OF_NO_OTHER,
+            "unrelated": (_OF_ANOTHER if pair in self.of_others else _OF_NO_OTHER)
+            * (_RATIO_OF_UNLIKE if causes["unrelated"] > _UNLIKE else 1.0),
             "added": _MORE_SENTENCES if _more_sentences(*pair) > 0 else _NO_MORE_SENTENCES,
         }
         for name, (middle, scale) in self.tails.items():
@@ -286,10 +290,11 @@ def _usual_length(texts: Sequence[tuple[str, str]], words: Sequence[int]) -> tup
 
 
 def _of_others(texts: Sequence[tuple[str, str]]) -> frozenset[tuple[str, str]]:
-    """Return the pairs whose target is also the target of a source without a word in common."""
+    """Return the pairs whose target is also the target of another source, where the sources have no word in common."""
     sources: dict[str, dict[str, frozenset[str]]] = defaultdict(dict)
     for source, target in texts:
-        sources[target][source] = frozenset(_WORD.findall(source.lower()))
+        if words := frozenset(_WORD.findall(source.lower())):
+            sources[target][source] = words
     return frozenset(
         (source, target)
         for target, others in sources.items()

@@ -154,9 +154,10 @@ def test_a_text_of_another_entry_is_more_suspect():
     texts = [("Open the file", "Datei"), ("Close that door", "Datei"), ("Save it all", "Alles"), ("Save all", "Alles")]
     found = document(text_scores(np.random.default_rng(9), 400, BAR), texts * 100)
     assert found.of_others == set(texts[:2])  # two sources alike may have one translation
-    causes = dict.fromkeys(("omission", "added", "unrelated"), float(sigmoid(BAR + 4)))
+    causes = {"omission": 0.01, "added": 0.01, "unrelated": 0.9}
     own, of_another = (found.of_causes(causes, 8, pair) for pair in (texts[2], texts[0]))
     assert of_another["unrelated"] > 0.5 > own["unrelated"]
+    assert found.of_causes(causes | {"unrelated": 0.97}, 8, texts[2])["unrelated"] > 0.5
 
 
 def test_an_addition_is_more_suspect_if_it_is_a_sentence():

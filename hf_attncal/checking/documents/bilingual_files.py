@@ -20,6 +20,9 @@ _BROKEN_PO = "is not a valid PO file ({}): `msgfmt --check` shows the errors."
 _CHARSET = re.compile(rb"charset=([\w.:-]+)")
 _PO_LINE = re.compile(r'\s*(?:msg(?:ctxt|id|id_plural|str(?:\[\d+\])?)\s*)?"(?:[^"\\]|\\.)*"\s*|\s*(?:#.*)?')
 _NO_TEXT = re.compile(r"translator[-_]credits$|external ref=")  # names of translators, checksums of pictures
+# The key of a message (`user.name`), and the comment with its text.
+_MESSAGE_KEY = re.compile(r"[a-z0-9-]{2,}(?:[._:][a-z0-9-]{2,})+")
+_DEFAULT_TEXT = re.compile(r'Default: "(.*)"\Z', re.DOTALL)
 _PLURAL_FORMS = re.compile(r"\bplural\s*=\s*([^;]{1,500})")
 _NUMBERS, _MOST_FORMS = range(201), 6  # numbers whose plural forms are compared, and forms of a language
 _NUMBER_PLACEHOLDER = re.compile(r"%.*[diun]|%L?\d+|%\((?:n|num|number|count|total)\w*\)s|\{.*\}")
@@ -72,7 +75,11 @@ def read_po(data: bytes, name: str) -> Document:
     begins = list(accumulate((len(line) + 1 for line in data.split(b"\n")), initial=0))
     forms = _numbers_of_forms(file.metadata.get("Plural-Forms", ""))
     pairs: list[SegmentPair] = []
-    lines: dict[str, list[int]] = {"not checked, as they are fuzzy": [], "not translated yet": []}
+    lines: dict[str, list[int]] = {
+        "not checked, as they are fuzzy": [],
+        "not translated yet": [],
+        "not checked, as their source is a key": [],
+    }
     for entry in file:
         if entry.obsolete or not entry.msgid or _NO_TEXT.match(entry.msgid):
             continue
@@ -81,7 +88,10 @@ def read_po(data: bytes, name: str) -> Document:
             lines["not checked, as they are fuzzy"].append(line)
         elif not any(map(str.strip, (entry.msgstr, *entry.msgstr_plural.values()))):
             lines["not translated yet"].append(line)
+        elif (source_text := _source_text(entry)) is None:
+            lines["not checked, as their source is a key"].append(line)
         else:
+            entry.msgid = source_text
             at = begins[min(line, len(begins)) - 1]
             for key, source, target in _texts(entry, forms):
                 # such as "." for "th" or "-" for "None"
@@ -118,6 +128,17 @@ def _po_text(data: bytes, name: str) -> str:
         raise ValueError(
             f"has the charset {charset} in its header, but is not valid {charset}: convert it with `msgconv -t UTF-8`."
         ) from error
+
+
+def _source_text(entry) -> str | None:
+    """Return the source of an entry; if it is a key, the text that a comment names, or None.
+
+    A translation that has the key in it keeps a name (`apt.conf`).
+    """
+    if not _MESSAGE_KEY.fullmatch(entry.msgid) or not entry.msgstr or entry.msgid in entry.msgstr:
+        return entry.msgid
+    default = _DEFAULT_TEXT.match(entry.comment)
+    return default and default[1]
 
 
 def _numbers_of_forms(header: str) -> dict[int, list[int]]:
