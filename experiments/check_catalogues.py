@@ -3,8 +3,7 @@
     python experiments/check_catalogues.py --catalogues DIR --half choose --quick --languages de
     python experiments/check_catalogues.py --catalogues DIR --data ROOT --encoder FOLDER --half report --output OUT
 
-DIR/LANGUAGE/PROJECT.po are the catalogues of the projects in check_catalogues.yaml, with their English source and
-without fuzzy entries: from Debian's packages and from wheels. They are read for measuring only. One half of the
+DIR/LANGUAGE/PROJECT.po are the catalogues that catalogues.py writes. They are read for measuring only. One half of the
 projects is for choosing, and the other one is reported. German is checked by `ende`, and other languages by the
 encoder in FOLDER. ROOT has the clean lines.
 
