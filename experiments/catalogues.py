@@ -3,7 +3,7 @@
     python experiments/catalogues.py --packages ROOT --output DIR
 
 ROOT has a folder of each package in catalogues.yaml, unpacked: of Debian (`dpkg -x`), a wheel, or of npm. Entries
-that are not translated, or fuzzy, are left out. The catalogues have licences of their own, and are read for measuring only.
+that are not translated, or fuzzy, are left out. The catalogues have licences of their own, and are only measured on.
 """
 
 import argparse
