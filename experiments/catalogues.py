@@ -8,6 +8,7 @@ that are not translated, or fuzzy, are left out. The catalogues have licences of
 
 import argparse
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
@@ -19,6 +20,7 @@ FILES, HALVES = (
     yaml.safe_load(Path(__file__).with_name(name).read_text(encoding="utf-8"))
     for name in ("catalogues.yaml", "check_catalogues.yaml")
 )
+DEFAULT = re.compile(r'Default: "(.*)"\Z', re.DOTALL)  # comment with the text of a key
 
 
 def json_pairs(source: dict, target: dict) -> Iterator[tuple[str, str]]:
@@ -42,7 +44,10 @@ def entries(file: Path, language: str) -> Iterator[polib.POEntry]:
             texts = ("".join(unit.find(f"{{*}}{side}").itertext()) for side in ("source", "target"))
             yield polib.POEntry(**dict(zip(("msgid", "msgstr"), texts, strict=True)))
     else:
-        yield from (polib.mofile if file.suffix == ".mo" else polib.pofile)(str(file)).translated_entries()
+        for entry in (polib.mofile if file.suffix == ".mo" else polib.pofile)(str(file)).translated_entries():
+            default = DEFAULT.match(entry.comment or "")
+            entry.msgid = default[1] if default else entry.msgid
+            yield entry
 
 
 def main() -> None:
