@@ -59,9 +59,8 @@ def test_observers(run, tmp_path):
 
 @pytest.mark.slow
 def test_word_alignment(run, tmp_path):
-    printed, pictures = run("word_alignment", SETTINGS=["tokenizer.vocab_size=150"])
+    printed, _ = run("word_alignment", SETTINGS=["tokenizer.vocab_size=150"])
     assert "mean score of a pair: 0." in printed
-    assert pictures == 1
     assert len((tmp_path / "links.txt").read_text().splitlines()) == 80
 
 
