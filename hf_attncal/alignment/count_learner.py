@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -28,8 +29,8 @@ IDENTICAL = 0.1  # prior count of a token and itself
 _MIN_COUNT = 0.01  # smaller counts are dropped from a trained model, as the prior has the same effect
 ONCE = 0.5  # a pair of tokens with a smaller count was probably never linked
 _BATCH_CELLS, _LENGTH_STEP = 500_000, 6  # pairs of tokens per batch, and the step of source lengths in sorting
-# A sentence pair with more pairs of tokens than the first is cut into parts of about the second.
-_UNCUT, _PART = 400 * 400, 128 * 128
+# A sentence pair with more pairs of words than the first is cut into parts of about the second.
+_MAX_UNCUT_CELLS, _CELLS_OF_PART = 320 * 320, 100 * 100
 _MAX_CELLS_IN_MEMORY = 1 << 28
 _MERGED_AT_ONCE = 1 << 25
 _JUMPS = ("forward_jumps", "backward_jumps")
@@ -37,6 +38,7 @@ _TABLES = ("source_counts", "target_counts", "source_null_counts", "target_null_
 
 
 Tokens = Sequence[Sequence[int] | np.ndarray]  # token ids of each sentence
+Token = TypeVar("Token")
 
 
 class _Batch:
@@ -104,7 +106,7 @@ class CountLearner:
     Args:
         model: Model to train. Its counts are the prior of the new counts.
         sources, targets: Tokens of each side of each pair, without special tokens. Pairs with an empty side are
-            skipped, and very long pairs are read in parts along the diagonal.
+            skipped. The time of a pair grows with the cube of its length, see `parts_of_pair`.
         folder: Folder of a temporary file. Default: None, the system's.
         encoder_factors: Emission factors from an encoder. Default: None.
     """
@@ -118,16 +120,6 @@ class CountLearner:
         encoder_factors: EncoderFactors | None = None,
     ):
         lengths = [np.fromiter(map(len, side), dtype=np.int64, count=len(side)) for side in (sources, targets)]
-        self._parts: dict[int, tuple[int, ...]] = {}
-        self._size = len(sources)
-        if encoder_factors is None:  # they are for whole pairs
-            (sources, targets), self._parts = _in_parts(sources, targets, *lengths)
-        self._pairs_of_rows = torch.arange(len(sources))
-        for part, (pair, *_) in self._parts.items():
-            if part >= 0:
-                self._pairs_of_rows[part] = pair
-        if self._parts:
-            lengths = [np.fromiter(map(len, side), dtype=np.int64, count=len(side)) for side in (sources, targets)]
         self.model, self._encoder_factors = model, encoder_factors
         self._sides = sources, targets
         self.batches = list(_batches(*lengths))
@@ -147,7 +139,7 @@ class CountLearner:
 
     def weigh(self, weights: Tensor) -> None:
         """Set the weight of the links of each pair, (pairs,)."""
-        self._weights = weights[self._pairs_of_rows]
+        self._weights = weights
 
     def unknown(self) -> tuple[Tensor, Tensor]:
         """Return each pair's number of tokens never counted with a token of the other side, and number of tokens."""
@@ -157,8 +149,7 @@ class CountLearner:
             for dim, real in ((2, batch.target_real), (1, batch.source_real)):
                 unknown[rows] += ((counts.amax(dim) < ONCE) & real).sum(1)
                 total[rows] += real.sum(1)
-        of_pairs = torch.zeros(2, self._size).index_add_(1, self._pairs_of_rows, torch.stack([unknown, total]))
-        return of_pairs[0], of_pairs[1]
+        return unknown, total
 
     def run(
         self,
@@ -250,18 +241,6 @@ class CountLearner:
 
     def shares(self) -> Iterator[tuple[int, Tensor]]:
         """Yield the index of each pair and the link probabilities of its tokens, (T, S)."""
-        wholes: dict[int, Tensor] = {}
-        for part, of_part in self._shares_of_parts():
-            row, *firsts = self._parts.get(part, (part,))
-            if not firsts:
-                yield row, of_part
-                continue
-            target, source = firsts[1], firsts[0]
-            whole = wholes.setdefault(row, torch.zeros(self._parts[-1 - row][::-1]))
-            whole[target : target + of_part.shape[0], source : source + of_part.shape[1]] = of_part
-        yield from wholes.items()
-
-    def _shares_of_parts(self) -> Iterator[tuple[int, Tensor]]:
         for number, rows in enumerate(self.batches):
             sources, targets = ([len(side[row]) for row in rows] for side in self._sides)
             shares = self._shares.read(number, (len(rows), max(targets), max(sources)))
@@ -283,38 +262,13 @@ class CountLearner:
             yield _Batch([(sources[row], targets[row]) for row in rows], self.model.config.vocab_size)
 
 
-def _in_parts(
-    sources: Tokens,
-    targets: Tokens,
-    source_lengths: np.ndarray,
-    target_lengths: np.ndarray,
-) -> tuple[tuple[Tokens, Tokens], dict[int, tuple[int, ...]]]:
-    """Cut very long pairs along the diagonal, as time grows with the cube of their length.
-
-    Returns:
-        Both sides, and a dict: each part to its pair, first source token and first target token; and `-1 - pair` of
-            each
-        pair that is cut to its numbers of tokens.
-    """
-    long = np.nonzero(source_lengths * target_lengths > _UNCUT)[0].tolist()
-    if not long:
-        return (sources, targets), {}
-    cut: tuple[list, list] = list(sources), list(targets)
-    parts: dict[int, tuple[int, ...]] = {}
-    for row in long:
-        source, target = sources[row], targets[row]
-        parts[-1 - row] = sizes = len(source), len(target)
-        number = min(*sizes, math.isqrt(sizes[0] * sizes[1] // _PART) + 1)
-        edges = [(size * place // number for place in range(number + 1)) for size in sizes]
-        for part, ((first, second), (last, stop)) in enumerate(pairwise(zip(*edges, strict=True))):
-            place = row if part == 0 else len(cut[0])
-            if part:
-                cut[0].append(source[first:last])
-                cut[1].append(target[second:stop])
-            else:
-                cut[0][row], cut[1][row] = source[first:last], target[second:stop]
-            parts[place] = row, first, second
-    return cut, parts
+def parts_of_pair(source: Sequence[Token], target: Sequence[Token]) -> list[tuple[Sequence[Token], Sequence[Token]]]:
+    """Cut a very long pair into parts along the diagonal, because the time of counting grows with its cube."""
+    cells, number = len(source) * len(target), 1
+    if cells > _MAX_UNCUT_CELLS:
+        number = min(len(source), len(target), math.isqrt(cells // _CELLS_OF_PART) + 1)
+    edges = [[len(side) * part // number for part in range(number + 1)] for side in (source, target)]
+    return [(source[i:next_i], target[j:next_j]) for (i, j), (next_i, next_j) in pairwise(zip(*edges, strict=True))]
 
 
 def _cells(rows: np.ndarray, source_lengths: np.ndarray, target_lengths: np.ndarray) -> int:
@@ -404,7 +358,8 @@ def adapt_counts(
         return Adaptation(len(sources), 0.0, 0.0)
     device = model.device
     model.to("cpu", torch.float32)
-    learner = CountLearner(model, sources, targets)
+    parts = [part for pair in zip(sources, targets, strict=True) for part in parts_of_pair(*pair)]
+    learner = CountLearner(model, *zip(*parts, strict=True))
     unknown, tokens = learner.unknown()
     share = float(unknown.sum() / tokens.sum())
     if weight is None and share <= KNOWN:  # a few unusual pairs do not change a known text

@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import fields as fields_of
 from functools import lru_cache
-from itertools import pairwise, product
+from itertools import product
 from math import isqrt
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -39,7 +39,7 @@ from hf_attncal.models.limits import check_counting, check_token_ids
 from hf_attncal.models.loading import check_finite
 
 from .aligner import Sentence, WordAligner
-from .count_learner import IDENTICAL, ITERATIONS, CountLearner
+from .count_learner import IDENTICAL, ITERATIONS, CountLearner, parts_of_pair
 from .links import Pair
 from .probabilities import saved_probabilities
 
@@ -49,8 +49,6 @@ _PIECES, _MAX_PIECES = 65, 16_000
 # With an encoder, fewer iterations have the same AER on the dev sets (wpt-roen, bicici-deen, dermit-derm, Hungarian
 # and Russian of xlwa).
 _ITERATIONS_WITH_ENCODER = (2, 3)
-# Pairs of words above which a sentence pair is counted in parts, and about the number in a part.
-_MAX_UNCUT_CELLS, _CELLS_OF_PART = 320 * 320, 100 * 100
 _MANY_GIGABYTES = 0.5
 _NULL_PROBABILITY = 0.2  # high, because wrong links are more frequent than missing ones with little text
 
@@ -146,15 +144,6 @@ def unspaced_cuts(pairs: Sequence[tuple[Sentence, Sentence]], encoder: Any | Non
                 stacklevel=3,
             )
     return cuts
-
-
-def parts_of_pair(source: tuple[str, ...], target: tuple[str, ...]) -> list[Pair]:
-    """Cut a very long pair into parts along the diagonal, because the time of counting grows with its cube."""
-    cells, number = len(source) * len(target), 1
-    if cells > _MAX_UNCUT_CELLS:
-        number = min(len(source), len(target), isqrt(cells // _CELLS_OF_PART) + 1)
-    edges = [[len(side) * part // number for part in range(number + 1)] for side in (source, target)]
-    return [(source[i:next_i], target[j:next_j]) for (i, j), (next_i, next_j) in pairwise(zip(*edges, strict=True))]
 
 
 # ---- words that look alike ----

@@ -7,6 +7,7 @@ from aligner_helpers import counting_aligner, tiny_mask_align
 from helpers import assert_close
 
 from hf_attncal import WordAligner, align_quick
+from hf_attncal.alignment import count_learner
 from hf_attncal.alignment.count_learner import IDENTICAL, KNOWN, NEW, CountLearner, adapt_counts
 from hf_attncal.commands import main
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
@@ -128,6 +129,14 @@ def test_the_weight_follows_from_the_share_of_new_tokens():
     assert all(torch.equal(before[name], buffer) for name, buffer in model.named_buffers())
     assert model.config.identical_prior == 0
     assert adapt_counts(model, [[]], [[1]]).weight == 0
+
+
+def test_very_long_pairs_are_adapted_to_in_parts(monkeypatch):
+    monkeypatch.setattr(count_learner, "_MAX_UNCUT_CELLS", 11)
+    monkeypatch.setattr(count_learner, "_CELLS_OF_PART", 4)
+    model, text = learned(), [*FOREIGN, ([9] * 9, [7] * 3)]
+    assert adapt_counts(model, *sides(text), weight=1.0).pairs == len(text)
+    assert table(model)[9, 7] > 0
 
 
 @pytest.mark.parametrize(

@@ -316,18 +316,3 @@ def test_there_are_as_many_iterations_as_the_time_allows(seconds, time, planned)
         iterations = counting._in_time((3, 6), iterations, number, spent, time - now)
     assert now <= time or number == 3
     assert iterations == planned
-
-
-def test_lines_that_are_no_sentences_are_counted_in_parts(monkeypatch):
-    """Along the diagonal, so that a line of n times the words takes n times as long; shares come as of the whole."""
-    monkeypatch.setattr(count_learner, "_UNCUT", 11)
-    monkeypatch.setattr(count_learner, "_PART", 4)
-    learner = learner_of([*TEXT, ([1] * 9, [4] * 3)])
-    learner.run((1, 1))
-    shares = dict(learner.shares())
-    assert {row: tuple(share.shape) for row, share in shares.items()} == {
-        row: (len(target), len(source)) for row, (source, target) in enumerate([*TEXT, ([1] * 9, [4] * 3)])
-    }
-    assert shares[3][0, 2] == shares[3][3, 0] == 0  # of another part: 3 and 4 words are two halves
-    assert shares[3][:2, :1].sum() > 0
-    assert max(batch.places[0].numel() for batch in learner._read()) <= 11
