@@ -11,7 +11,6 @@ translations are no more similar than mismatched sentences (`known`).
 The states follow SimAlign (Jalili Sabet et al. 2020) and Dou and Neubig 2021; the weight is ours.
 """
 
-import math
 import warnings
 from collections.abc import Sequence
 from itertools import pairwise
@@ -20,7 +19,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors import safe_open
-from safetensors.torch import save
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import AutoModel
@@ -30,7 +28,6 @@ from hf_attncal.data.words import NO_WORD, WordTokens
 from hf_attncal.inference.files import file_beside
 from hf_attncal.inference.loading import load_whole
 from hf_attncal.inference.opening import bf16_is_fast
-from hf_attncal.io.files import write_bytes
 from hf_attncal.io.messages import LOG
 from hf_attncal.layouts import AUTO_ENCODER, DEFAULT_ENCODER, WEIGHTS
 from hf_attncal.models.loading import check_finite
@@ -199,36 +196,6 @@ class EncoderPrior:
             return characters(run)
         starts = sorted({0, *(start for start, _ in backend.encode(run, add_special_tokens=False).offsets)})
         return [run[start:stop] for start, stop in pairwise([*starts, len(run)]) if start < stop]
-
-    def save_statistics(self, path: str | Path, metadata: dict[str, str]) -> None:
-        """Write the means of the languages and the weight of the encoder to a file; `metadata` names the text."""
-        likelihood = self.likelihood
-        learned = [*(self.recognised_shares or (math.nan, math.nan)), likelihood.strength, float(likelihood.learned)]
-        tensors = {
-            "means": torch.stack(self._means) if self._means else torch.zeros(0),
-            "ratios": likelihood.ratios,
-            "learned": torch.tensor(learned, dtype=torch.double),
-        }
-        write_bytes(save(tensors, metadata), path)
-
-    def load_statistics(self, path: str | Path, metadata: dict[str, str]) -> None:
-        """Read the file of `save_statistics`, so that the next text is not learned from.
-
-        Raises:
-            ValueError: statistics with other metadata.
-        """
-        with safe_open(path, "pt") as file:
-            if file.metadata() != metadata:
-                raise ValueError(
-                    f"{path} was learned from another text or with other options. Remove it, or choose another folder."
-                )
-            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-        *shares, strength, learned = state["learned"].tolist()
-        self.forget()
-        self._means = list(state["means"])
-        self.recognised_shares = None if math.isnan(shares[0]) else tuple(shares)
-        self.likelihood.ratios = state["ratios"]
-        self.likelihood.strength, self.likelihood.learned = strength, bool(learned)
 
     @property
     def share(self) -> float:

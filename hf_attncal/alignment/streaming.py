@@ -1,7 +1,6 @@
 """Align a text of any length, or batches of columns, and write its links."""
 
 import ctypes
-import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hf_attncal.data.linked_pairs import SeparatorWatch, write_separator
 from hf_attncal.data.texts import PairText, Part
-from hf_attncal.io.errors import CommandError, check_choice, until_failure, user_errors
+from hf_attncal.io.errors import CommandError, check_choice, until_failure
 from hf_attncal.io.messages import LOG
 from hf_attncal.io.streams import (
     BATCHES_PER_WINDOW,
@@ -106,7 +105,6 @@ SIDES = ("source", "target")
 # Default maximum of pairs per batch; typical batch size, with typical tokens per pair.
 _MAX_BATCH_PAIRS, _BATCH_PAIRS, _TOKENS_PER_PAIR = 256, 64, 64
 _PAIRS_TO_LEARN_FROM = 20_000
-STATISTICS_FILE = "encoder_statistics.safetensors"  # beside the links of the parts of a text
 # Source characters times target characters, an upper bound of the links in memory before they are written.
 _CELLS_AT_ONCE = 1 << 26
 
@@ -243,34 +241,21 @@ def align_text(
     return None
 
 
-def learn_from_start(aligner, text: PairText, part: Part, window: int, **options) -> None:
+def learn_from_start(aligner, text: PairText, window: int, **options) -> None:
     """Learn the statistics of an aligner's encoder from the first window of a text, as one run over all parts does.
-
-    They are kept beside the links of the part, for the other parts. The first part learns them while it is aligned.
 
     Args:
         aligner: `WordAligner` with an encoder.
         text: Text of all parts.
-        part: Part that will be aligned.
         window: Number of lines per window.
         options: Options of `align_windows`.
 
     Raises:
-        CommandError: statistics of another text, or see `align_windows`.
+        CommandError: see `align_windows`.
     """
-    if part.lines.start == 0:
-        return
-    path, prior = Path(part.path).with_name(STATISTICS_FILE), aligner.source.prior
     with text.windows(window) as windows:
-        first, error = next(windows, ((), None))
-    names = [getattr(model.config, "name_or_path", "") for model in (aligner.model, prior.reader.model)]
-    digest = hashlib.sha256(repr([first, names, options]).encode("utf-8", "surrogatepass")).hexdigest()
-    if path.is_file():
-        with user_errors(Exception):  # a damaged file has errors of its own
-            prior.load_statistics(path, {"text": digest})
-        return
-    next(align_windows(aligner, iter([(first, error)]), progress=False, **options), None)
-    prior.save_statistics(path, {"text": digest})
+        first = next(windows, ((), None))
+    next(align_windows(aligner, iter([first]), progress=False, **options), None)
 
 
 # ---- batches of columns ----

@@ -89,8 +89,8 @@ def align(
         encoder: multilingual encoder (BERT, XLM-R, ...) that helps a word aligner or translation model: folder or Hub
             name, or auto for intfloat/multilingual-e5-small [default: none]
         shard: I/N: align only part I of N. --output is a folder, or a name with {} for the number of the part. An
-            existing part is refused. The parts joined in order are the output of one run; what an encoder learned
-            from the first lines is kept in the folder for the other parts [default: all lines]
+            existing part is refused. The parts joined in order are the output of one run, for which an encoder
+            first reads the first lines of the text [default: all lines]
         running: device, batch size and limits of the model
 
     Returns:
@@ -134,8 +134,8 @@ def align(
     check_encoder(encoder)
     aligner = open_to_align(model, running, read=changes, adapt=adapt, encoder=encoder, **links)
     options = batch_limits(running.batch_size) | links | {"tokenize": tokenize, "words": words}
-    if part is not None and encoder is not None:
-        learn_from_start(aligner, text, part, window, **options)
+    if part is not None and part.lines.start > 0 and encoder is not None:
+        learn_from_start(aligner, text, window, **options)
     return align_text(
         aligner,
         text,

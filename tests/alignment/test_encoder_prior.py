@@ -24,7 +24,7 @@ from transformers import (
 )
 
 from hf_attncal import WordAligner, align, align_quick, train_aligner
-from hf_attncal.alignment import encoder_prior, statistical
+from hf_attncal.alignment import count_learner, encoder_prior, statistical
 from hf_attncal.alignment.aligner_opening import name_of_encoder, open_encoder
 from hf_attncal.alignment.count_learner import CountLearner
 from hf_attncal.alignment.encoder_prior import TEMPERATURE, EncoderPrior, default_layer
@@ -467,7 +467,7 @@ def trusted(monkeypatch):
     monkeypatch.setattr(encoder_prior, "_ENOUGH_RECOGNISED", -2)
 
 
-def test_parts_with_an_encoder_are_what_one_run_writes(folder, tmp_path, capsys, trusted):
+def test_parts_with_an_encoder_are_what_one_run_writes(folder, tmp_path, trusted):
     generator, words = random.Random(3), [sorted({word for pair in TEXTS for word in pair[side]}) for side in (0, 1)]
     for name, of_side in zip(("source", "target"), words, strict=True):
         lines = (" ".join(generator.choices(of_side, k=generator.randint(1, 9))) for _ in range(100))
@@ -478,17 +478,9 @@ def test_parts_with_an_encoder_are_what_one_run_writes(folder, tmp_path, capsys,
     command = ["align", "run", str(tmp_path / "counts"), f"--source={tmp_path / 'source'}", "--batch-size=2"]
     command += [f"--target={tmp_path / 'target'}", "--encoder", str(folder), "--scores", "--device=cpu"]
     assert main([*command, "--output", str(tmp_path / "whole")]) == 0
-    written = []
-    for number in (3, 2, 1):  # the third learns, the second reads what it has learned
+    for number in (3, 2, 1):
         assert main([*command, "--output", str(parts), f"--shard={number}/3"]) == 0
-        written.append((parts / "encoder_statistics.safetensors").read_bytes())
-    assert len(set(written)) == 1
     assert b"".join(part.read_bytes() for part in sorted(parts.glob("*.links"))) == (tmp_path / "whole").read_bytes()
-    (tmp_path / "source").write_text("other\n" * 100, encoding="utf-8")
-    (parts / "00002-of-00003.links").unlink()
-    capsys.readouterr()
-    assert main([*command, "--output", str(parts), "--shard=2/3"]) == 1
-    assert "encoder_statistics.safetensors was learned from another text" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("given", "expected"), [(None, "64"), ("9", "9")])
@@ -523,21 +515,6 @@ def test_versions_of_one_sentence_are_no_chance():
     assert alone.likelihood.strength == 1.0
 
 
-def test_statistics_of_a_text_are_saved(tmp_path):
-    first, second = believed(), prior()
-    first.likelihood.ratios, first.likelihood.learned = torch.rand(24), True
-    first.save_statistics(tmp_path / "file", {"text": "a"})
-    second.load_statistics(tmp_path / "file", {"text": "a"})
-    assert second.recognised_shares == first.recognised_shares
-    assert vars(second.likelihood).keys() == vars(first.likelihood).keys()
-    for name in ("ratios", "strength", "learned"):
-        assert np.array_equal(getattr(second.likelihood, name), getattr(first.likelihood, name))
-    for found, expected in zip(second.cells(TEXTS[::-1]), first.cells(TEXTS[::-1]), strict=True):
-        np.testing.assert_array_equal(found, expected)
-    with pytest.raises(ValueError, match="learned from another text"):
-        second.load_statistics(tmp_path / "file", {"text": "b"})
-
-
 def test_scores_with_an_encoder_are_probabilities_to_choose_by(folder, files, trusted, capsys):
     every = align_quick(PAIRS, encoder=EncoderPrior.from_pretrained(folder))
     least = sorted(score for one in every for score in one.scores)[3]
@@ -554,8 +531,8 @@ def test_scores_with_an_encoder_are_probabilities_to_choose_by(folder, files, tr
 
 def test_very_long_pairs_are_counted_in_parts(monkeypatch, trusted):
     long = [(" ".join(f"s{n}" for n in range(60)), " ".join(f"t{n}" for n in range(60)))] * 3
-    monkeypatch.setattr(statistical, "_MAX_UNCUT_CELLS", 400)
-    monkeypatch.setattr(statistical, "_CELLS_OF_PART", 100)
+    monkeypatch.setattr(count_learner, "_MAX_UNCUT_CELLS", 400)
+    monkeypatch.setattr(count_learner, "_CELLS_OF_PART", 100)
     counted = []
     monkeypatch.setattr(
         statistical,
@@ -565,7 +542,7 @@ def test_very_long_pairs_are_counted_in_parts(monkeypatch, trusted):
     found = align_quick(long, encoder=prior())
     assert len(counted[0][0]) == 3 * 7
     assert [len(one.source) for one in found] == [60] * 3
-    parts = statistical.parts_of_pair(tuple(range(60)), tuple(range(45)))
+    parts = count_learner.parts_of_pair(tuple(range(60)), tuple(range(45)))
     assert [word for part, _ in parts for word in part] == list(range(60))
     assert [word for _, part in parts for word in part] == list(range(45))
     assert all(len(first) * len(second) <= 100 for first, second in parts)
