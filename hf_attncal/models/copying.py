@@ -34,7 +34,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from .losses import IGNORE_INDEX
 
@@ -68,124 +67,6 @@ class Choices(NamedTuple):
     copied: Tensor
 
 
-def _mix(
-    logits: Tensor, choices: Choices, places: Tensor, slots: int, log_normalizer: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return the log-probabilities of the mixture, and its parts at the words of the source.
-
-    Args:
-        logits: logits of the vocabulary, (R, N, V), in the dtype of the choices.
-        places: ids of the source, (R, N, S).
-        log_normalizer: log-sum-exp of the logits, (R, N, 1). `None` to normalise in one kernel.
-
-    Returns:
-        The mixture, (R, N, V + E); and at `places` the log-probability of generating the word, its log-probability in
-        the mixture, and its probability of being copied, (R, N, S) each.
-    """
-    generating, copied = choices.generating.unsqueeze(-1), choices.copied
-    vocabulary = logits.shape[-1]
-    mixture = copied.new_empty(*logits.shape[:-1], vocabulary + slots)
-    # A word that occurs several times is copied from all of its places.
-    total = mixture.scatter_(-1, places, 0.0).scatter_add_(-1, places, copied).gather(-1, places)
-    if log_normalizer is None:
-        parts = torch.log_softmax(logits, dim=-1), generating
-    else:
-        parts = logits, generating - log_normalizer
-    _add_into(mixture[..., :vocabulary], *parts)
-    if slots:
-        mixture[..., vocabulary:] = torch.finfo(mixture.dtype).min
-    generated = mixture.gather(-1, places)
-    mixed = torch.logaddexp(generated, total.clamp(min=math.exp(_MIN_LOG_PROBABILITY)).log_())
-    return mixture.scatter_(-1, places, mixed), generated, mixed, total
-
-
-def _add_into(target: Tensor, left: Tensor, right: Tensor) -> None:
-    """Write `left + right` to `target`, a part of another tensor."""
-    if torch.compiler.is_compiling():  # a compiled graph has no `out` for a part of a tensor, and does not need it
-        target.copy_(left + right)
-    else:
-        torch.add(left, right, out=target)
-
-
-class _Mixture(torch.autograd.Function):
-    """`_mix` and its loss as one function of autograd. It saves only the logits and tensors of size (R, N, S).
-
-    The gradient of the loss is as cheap as for a plain cross-entropy: it needs no (R, N, V + E) tensor. `smoothing`
-    is distributed over the V words.
-    """
-
-    @staticmethod
-    def forward(ctx, logits, generating, copied, ids, slots: int, labels: Tensor | None, smoothing: float):
-        vocabulary, wide = logits.shape[-1], logits.to(copied.dtype)
-        log_normalizer = torch.logsumexp(wide, dim=-1, keepdim=True) if any(ctx.needs_input_grad) else None
-        choices, places = Choices(generating, copied), ids.unsqueeze(1).expand_as(copied)
-        mixture, generated, mixed, total = _mix(wide, choices, places, slots, log_normalizer)
-        ctx.set_materialize_grads(False)
-        ctx.smoothing, loss, label_share = smoothing, None, None
-        if labels is not None:
-            word = labels.clamp(min=0).unsqueeze(-1)
-            label_log = mixture.gather(-1, word)
-            if log_normalizer is not None:
-                label_score = (
-                    wide.gather(-1, word.clamp(max=vocabulary - 1)) + generating.unsqueeze(-1) - log_normalizer
-                )
-                label_share = torch.exp(label_score - label_log).masked_fill_(word >= vocabulary, 0.0)
-            losses = (smoothing - 1) * label_log.squeeze(-1)
-            if smoothing > 0:
-                losses -= smoothing * mixture[..., :vocabulary].mean(dim=-1)
-            loss = losses.masked_fill_(labels == IGNORE_INDEX, 0.0).sum()
-        ctx.save_for_backward(logits, log_normalizer, generated, mixed, total, ids, labels, label_share)
-        return mixture, loss
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, mixture_grad: Tensor | None, loss_grad: Tensor | None):
-        logits, log_normalizer, generated, mixed, total, ids, labels, label_share = ctx.saved_tensors
-        vocabulary, places, smoothing = logits.shape[-1], ids.unsqueeze(1).expand_as(mixed), ctx.smoothing
-        share = torch.exp(generated - mixed)  # generated part of each word's probability
-        in_vocabulary = places < vocabulary
-        places_grad = torch.zeros_like(mixed)  # gradient of the mixture at the places
-        generating_grad = mixed.new_zeros(mixed.shape[:-1])
-        generated_grad = None
-        if mixture_grad is not None:
-            places_grad += mixture_grad.gather(-1, places)
-            generated_grad = mixture_grad.scatter(-1, places, places_grad * share)[..., :vocabulary]
-            generating_grad += generated_grad.sum(dim=-1)
-        if loss_grad is not None:
-            real_grad = (labels != IGNORE_INDEX).to(mixed.dtype) * loss_grad
-            word, on_label = labels.clamp(min=0).unsqueeze(-1), ((smoothing - 1) * real_grad).unsqueeze(-1)
-            on_each = (-smoothing / vocabulary * real_grad).unsqueeze(-1)
-            places_grad += on_label * (places == word) + on_each * in_vocabulary
-            on_label = on_label * label_share
-            # The copied part of a word gets its share of the smoothing once per word, however often the word occurs.
-            missing = on_each * (share - 1) * in_vocabulary / _occurrences(ids, vocabulary).unsqueeze(1)
-            generating_grad += (on_label + on_each * vocabulary).squeeze(-1) + missing.sum(dim=-1)
-        logits_grad = (logits.to(mixed.dtype) - log_normalizer).exp_().mul_(-generating_grad.unsqueeze(-1))
-        if generated_grad is not None:
-            logits_grad += generated_grad
-        if loss_grad is not None:
-            logits_grad.scatter_add_(-1, word.clamp(max=vocabulary - 1), on_label)
-            if smoothing > 0:
-                logits_grad += on_each
-                logits_grad.scatter_add_(-1, places.clamp(max=vocabulary - 1), missing)
-        copied_grad = places_grad * torch.exp(-mixed.clamp(min=_MIN_LOG_PROBABILITY))
-        copied_grad.masked_fill_((total < math.exp(_MIN_LOG_PROBABILITY)) & ~in_vocabulary, 0.0)
-        return logits_grad.to(logits.dtype), generating_grad, copied_grad, None, None, None, None
-
-
-def _occurrences(ids: Tensor, vocabulary: int) -> Tensor:
-    """Return how often the word at each position occurs in its row, (R, S); 1 for a word outside the vocabulary.
-
-    Args:
-        ids: token ids of R sources, (R, S). An id of `vocabulary` or more is a word outside the vocabulary.
-        vocabulary: size of the vocabulary, V.
-    """
-    words = ids.clamp(max=vocabulary - 1)
-    ones = (ids < vocabulary).to(torch.float32)
-    counts = ones.new_zeros(len(ids), vocabulary).scatter_add_(-1, words, ones).gather(-1, words)
-    return counts.masked_fill_(ids >= vocabulary, 1.0)
-
-
 def mixture(
     logits: Tensor, choices: Choices, ids: Tensor, slots: int, labels: Tensor | None = None, smoothing: float = 0.0
 ) -> tuple[Tensor, Tensor | None]:
@@ -206,10 +87,23 @@ def mixture(
         least -80 for its words. With labels also their cross-entropy, summed over targets, against
         `(1 - smoothing) * one_hot(label) + smoothing / V`; slots get no smoothing.
     """
-    if labels is None and not torch.is_grad_enabled():  # in generation the overhead of autograd is noticeable
-        places = ids.unsqueeze(1).expand_as(choices.copied)
-        return _mix(logits.to(choices.copied.dtype), choices, places, slots, None)[0], None
-    return _Mixture.apply(logits, *choices, ids, slots, labels, smoothing)
+    vocabulary, generating, copied = logits.shape[-1], choices.generating.unsqueeze(-1), choices.copied
+    generated = torch.log_softmax(logits.to(copied.dtype), dim=-1)
+    # In place from here on, because these tensors are as large as the vocabulary.
+    log_mixture = nn.functional.pad(generated, (0, slots), value=torch.finfo(copied.dtype).min).add_(generating)
+    places = ids.unsqueeze(1).expand_as(copied)
+    # A word that occurs several times is copied from all of its places, and gets the gradient of one.
+    same = ids.unsqueeze(1) == ids.unsqueeze(2)
+    repeats = same.tril(diagonal=-1).any(dim=-1).unsqueeze(1)
+    at_places = (generated.gather(-1, places.clamp(max=vocabulary - 1)) + generating).exp() * (places < vocabulary)
+    total = at_places + torch.matmul(copied, same.to(copied.dtype))
+    mixed = total.clamp(min=math.exp(_MIN_LOG_PROBABILITY)).log()
+    log_mixture.scatter_(-1, places, torch.where(repeats, mixed.detach(), mixed))
+    if labels is None:
+        return log_mixture, None
+    losses = (smoothing - 1) * log_mixture.gather(-1, labels.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+    losses = losses - smoothing * log_mixture[..., :vocabulary].mean(dim=-1)
+    return log_mixture, losses.masked_fill(labels == IGNORE_INDEX, 0.0).sum()
 
 
 class CopyMechanism(nn.Module):

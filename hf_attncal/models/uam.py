@@ -24,27 +24,7 @@ its dropout, and the last layer's output of Marian and BART. The second pass of 
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from transformers.generation import SuppressTokensLogitsProcessor
-
-
-class _ExpectedCounts(torch.autograd.Function):
-    """Expected counts that save only the probabilities for the backward pass, one (B, T, V) tensor."""
-
-    @staticmethod
-    def forward(ctx, logits: Tensor, target_mask: Tensor) -> Tensor:
-        dtype = torch.promote_types(logits.dtype, torch.float32)
-        probabilities = torch.softmax(logits, dim=-1, dtype=dtype).masked_fill_(~target_mask.unsqueeze(-1), 0.0)
-        ctx.save_for_backward(probabilities)
-        ctx.logits_dtype = logits.dtype
-        return probabilities.sum(dim=1)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, grad: Tensor):
-        (probabilities,) = ctx.saved_tensors
-        mean = torch.matmul(probabilities, grad.unsqueeze(-1))  # 0 without a target, as the product below
-        return (grad.unsqueeze(1) - mean).mul_(probabilities).to(ctx.logits_dtype), None
 
 
 def expected_counts(logits: Tensor, target_mask: Tensor) -> Tensor:
@@ -57,7 +37,8 @@ def expected_counts(logits: Tensor, target_mask: Tensor) -> Tensor:
     Returns:
         (B, V), in float32 at least.
     """
-    return _ExpectedCounts.apply(logits, target_mask)
+    probabilities = torch.softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+    return probabilities.masked_fill(~target_mask.unsqueeze(-1), 0.0).sum(dim=1)
 
 
 def token_counts(input_ids: Tensor, source_mask: Tensor, like: Tensor) -> Tensor:
