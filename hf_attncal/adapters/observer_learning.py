@@ -18,8 +18,8 @@ import torch
 from peft import PeftModel, get_peft_model
 from torch import Tensor, nn
 
-from hf_attncal.models.losses import IGNORE_INDEX, shift_labels
-from hf_attncal.models.objective import guided_attention_loss, target_rows
+from hf_attncal.models.losses import IGNORE_INDEX, shift_labels, target_rows
+from hf_attncal.models.objective import guided_attention_loss
 from hf_attncal.models.observing import HeadObserver
 
 from .checkpoints import peft_uses_old_names

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hf_attncal.inference.generation import end_tokens, length_to_end
-from hf_attncal.models.losses import IGNORE_INDEX
-from hf_attncal.models.objective import target_rows
+from hf_attncal.models.losses import IGNORE_INDEX, target_rows
 from hf_attncal.models.observing import HeadObserver
 
 from .layers import AdapterLayer, active_settings, adapter_layers

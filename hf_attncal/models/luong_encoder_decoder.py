@@ -263,32 +263,16 @@ class LuongDecoder(LuongPreTrainedModel):
         return all_states, self.dropout(inputs), weights, torch.stack(last, dim=1), None
 
     def _run_fed(self, inputs, state, fed, source, first_step, context):
-        """Run the steps one after the other, each with the attentional state of the step before (0 at first) as input.
-
-        The embeddings are projected to the gates for all steps at once, unless the library's LSTM runs the steps.
-        """
-        first, *upper_layers = self.layers
-        by_library = first.has_faster_step(inputs)
-        token_weight, fed_weight = first.split_weights(inputs.shape[-1])
-        # The input of each step: embeddings for the library, else their projection to the gates.
-        tokens = (inputs if by_library else nn.functional.linear(inputs, token_weight, first.rnn.bias_ih_l0)).unbind(1)
+        """Run the steps one by one, each with the attentional state of the step before (0 at first) as input."""
         fed = inputs.new_zeros(len(inputs), self.config.d_model) if fed is None else fed
         states = list(state.unbind(1))
+        tokens = inputs.unbind(1)
         steps = self.attention.split(context, len(tokens))
         outputs = []  # one tuple per step: h of every layer, h~, weights
         for number, (token, step) in enumerate(zip(tokens, steps, strict=True)):
-            if by_library:
-                hidden, states[0] = first.library_step(torch.cat((token, fed), dim=-1), states[0])
-            else:
-                hidden, states[0] = first.step(token + nn.functional.linear(fed, fed_weight), states[0])
-            layers = [hidden]
-            for depth, layer in enumerate(upper_layers, start=1):
-                dropped = self.dropout(hidden)
-                if by_library:
-                    hidden, states[depth] = layer.library_step(dropped, states[depth])
-                else:
-                    gates = nn.functional.linear(dropped, layer.rnn.weight_ih_l0, layer.rnn.bias_ih_l0)
-                    hidden, states[depth] = layer.step(gates, states[depth])
+            hidden, layers = torch.cat((token, fed), dim=-1), []
+            for depth, layer in enumerate(self.layers):
+                hidden, states[depth] = layer.step(self.dropout(hidden) if depth else hidden, states[depth])
                 layers.append(hidden)
             attentional, weights = self.attention(hidden.unsqueeze(1), source, first_step + number, step)
             fed = self.dropout(attentional.squeeze(1))

@@ -28,7 +28,6 @@ from .configuration_luong import LuongConfig
 from .functional_luong import selective_gate
 
 RECURRENT = {"lstm": nn.LSTM, "gru": nn.GRU}
-MANY_ROWS = 256  # batch from which a step of the library's LSTM takes little more than half the time of ours (CPU)
 SATURATING = 1e4  # input that makes a gate exactly 0 or 1 in every precision
 
 logger = logging.get_logger(__name__)
@@ -172,7 +171,7 @@ class LuongEncoderLayer(nn.Module):
 
 
 class LuongDecoderLayer(nn.Module):
-    """Decoder layer, which reads from left to right: all steps at once, or a single step from projected inputs."""
+    """Decoder layer, which reads from left to right: all steps at once, or a single step."""
 
     def __init__(self, config: LuongConfig, input_size: int):
         super().__init__()
@@ -189,44 +188,14 @@ class LuongDecoderLayer(nn.Module):
         outputs, *last = run_recurrent(self.rnn, run, states, *parts)
         return outputs, torch.stack(last, dim=2)[0]
 
-    def has_faster_step(self, inputs: Tensor) -> bool:
-        """Return True if `library_step` is faster for this batch: an LSTM has its own kernel on a CPU."""
-        if not isinstance(self.rnn, nn.LSTM) or torch.is_grad_enabled() or torch.compiler.is_compiling():
-            return False
-        return inputs.device.type == "cpu" and inputs.shape[0] >= MANY_ROWS
-
-    def library_step(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """Advance the cell one step; the inputs are unprojected, (B, input_size)."""
-        outputs, state = self(inputs.unsqueeze(1), state)
-        return outputs.squeeze(1), state
-
-    def split_weights(self, size: int) -> tuple[Tensor, Tensor]:
-        """Return the weights of the first `size` inputs, and the remaining weights."""
-        return self.rnn.weight_ih_l0[:, :size], self.rnn.weight_ih_l0[:, size:]
-
-    def step(self, gates: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """Advance the cell one step.
-
-        Args:
-            gates: projected input, bias included, (B, 4 d) for an LSTM, (B, 3 d) for a GRU.
-            state: previous state, (B, n, d).
-
-        Returns:
-            h, (B, d), and the state, (B, n, d).
-        """
-        recurrent = nn.functional.linear(state[:, 0], self.rnn.weight_hh_l0, self.rnn.bias_hh_l0)
-        if isinstance(self.rnn, nn.LSTM):
-            gates = gates + recurrent
-            entry, forget, candidate, exit_ = gates.chunk(4, dim=-1)
-            cell = torch.sigmoid(forget) * state[:, 1] + torch.sigmoid(entry) * torch.tanh(candidate)
-            hidden = torch.sigmoid(exit_) * torch.tanh(cell)
+    def step(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Advance the cell one step: (B, input_size) and a state (B, n, d) -> h, (B, d), and the state, (B, n, d)."""
+        rnn = self.rnn
+        weights = rnn.weight_ih_l0, rnn.weight_hh_l0, rnn.bias_ih_l0, rnn.bias_hh_l0
+        if isinstance(rnn, nn.LSTM):
+            hidden, cell = torch.lstm_cell(inputs, state.unbind(1), *weights)
             return hidden, torch.stack((hidden, cell), dim=1)
-        reset, update, candidate = gates.chunk(3, dim=-1)
-        recurrent_reset, recurrent_update, recurrent_candidate = recurrent.chunk(3, dim=-1)
-        reset = torch.sigmoid(reset + recurrent_reset)
-        update = torch.sigmoid(update + recurrent_update)
-        candidate = torch.tanh(candidate + reset * recurrent_candidate)
-        hidden = candidate + update * (state[:, 0] - candidate)
+        hidden = torch.gru_cell(inputs, state[:, 0], *weights)
         return hidden, hidden.unsqueeze(1)
 
 

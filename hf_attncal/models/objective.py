@@ -23,14 +23,14 @@ from transformers.utils import logging
 from .calibration import StepCount, trains_mask, warn_uncounted
 from .copying import CopySource
 from .cross_attention import AttentionContext
-from .functional import guided_terms, token_rows
+from .functional import guided_terms
 from .heads import target_count
 from .losses import (
     IGNORE_INDEX,
     DetachedParameters,
     attach_gradient,
-    cross_entropy_from_hidden,
     label_smoothed_cross_entropy,
+    target_rows,
 )
 
 logger = logging.get_logger(__name__)
@@ -279,14 +279,6 @@ def guided_attention_loss(
     return terms.masked_fill(labels == IGNORE_INDEX, 0.0).sum()
 
 
-def target_rows(steps: Tensor, labels: Tensor, shift: bool) -> Tensor:
-    """Return the `token_rows` of each sentence without its padding, (B, T, S)."""
-    if not shift:
-        return steps
-    next_real = nn.functional.pad(labels[:, 1:] != IGNORE_INDEX, (0, 1), value=False).unsqueeze(-1)
-    return torch.where(next_real, token_rows(steps, True), steps)
-
-
 def mask_loss(
     model: Any,
     decoder_inputs: dict[str, Any],
@@ -321,20 +313,15 @@ def mask_loss(
     head = model.get_output_embeddings()
     bias = getattr(model, "final_logits_bias", None)  # none in M2M100
     labels = labels.to(hidden_states.device)
-    if source is None and type(head) is nn.Linear and head.bias is None:
-        bias = head.weight.new_zeros(1) if bias is None else bias
-        loss = cross_entropy_from_hidden(hidden_states, head.weight, bias, labels, settings.label_smoothing)
-    else:  # copying needs the logits, and an adapter may also be in the output layer
-        with DetachedParameters():
-            logits = head(hidden_states)
-            logits = logits if bias is None else logits + bias
+    with DetachedParameters():
+        logits = head(hidden_states)
+        logits = logits if bias is None else logits + bias
         if source is None:
             loss = label_smoothed_cross_entropy(logits, labels, settings.label_smoothing)
         else:
             source = source._replace(evidence=source.evidence.detach())
-            with DetachedParameters():
-                attention = context.copy_attentions
-                _, loss, _ = model.copying(logits, hidden_states, source, attention, labels, settings.label_smoothing)
+            attention = context.copy_attentions
+            _, loss, _ = model.copying(logits, hidden_states, source, attention, labels, settings.label_smoothing)
     penalty = context.mean_penalty(num_targets)
     objective = settings.mask_penalty * penalty - loss / num_targets
     if settings.mask_cost is not None:

@@ -1,7 +1,5 @@
 """The recurrent models against a slow reference, in float64, outputs and gradients, and what they refuse."""
 
-import copy
-
 import pytest
 import torch
 from helpers import assert_close, assert_gradients_close, gradients, is_mask_network
@@ -12,8 +10,7 @@ from transformers import AutoModelForSeq2SeqLM
 from transformers.modeling_outputs import BaseModelOutput
 
 from hf_attncal import LuongConfig, LuongForConditionalGeneration, LuongModel
-from hf_attncal.models import luong_layers
-from hf_attncal.models.luong_layers import LuongDecoderLayer, has_lstm_kernel
+from hf_attncal.models.luong_layers import has_lstm_kernel
 
 SETTINGS = {
     "dot": {"score": "dot"},
@@ -97,31 +94,6 @@ def test_outputs_of_a_padded_batch_are_those_of_single_sentences(setting: str, l
         real = batch["attention_mask"][n].bool()
         assert_close(weights[n, 0, : len(target)][:, real].detach(), found["weights"].detach(), 1e-10)
         assert (weights[n, 0][:, ~real] == 0).all()
-
-
-@pytest.mark.parametrize("setting", ["general", "gru", "more decoder", "gated, leaky, head"])
-def test_large_batches_take_steps_of_the_library(setting: str, monkeypatch):
-    """Without gradients, and only for an LSTM: equal to the slow model, and in float32 as exact as our own steps."""
-    model, batch = tiny_luong(**SETTINGS[setting]).eval(), batch_of(PAIRS)
-    slow, calls, library_step = slow_twin(model), [], LuongDecoderLayer.library_step
-    single = copy.deepcopy(model).float()
-    monkeypatch.setattr(
-        LuongDecoderLayer, "library_step", lambda self, *given: calls.append(self) or library_step(self, *given)
-    )
-    with torch.no_grad():
-        ours = single(**batch).logits
-        assert not calls
-        monkeypatch.setattr(luong_layers, "MANY_ROWS", len(PAIRS))
-        outputs, theirs = model(**batch), single(**batch).logits
-    assert len(calls) == (0 if setting == "gru" else 2 * 6 * model.config.decoder_layers)
-    for n, (source, target) in enumerate(PAIRS):
-        expected = slow.decode(source, [2, *target[:-1]])["logits"].detach()
-        assert_close(outputs.logits[n, : len(target)], expected, 1e-10)
-        assert_close(theirs[n, : len(target)].double(), expected, 2e-6)
-        assert_close(ours[n, : len(target)].double(), expected, 2e-6)
-    calls.clear()
-    model(**batch)
-    assert not calls
 
 
 @pytest.mark.parametrize("real", [[1, 1, 1, 0, 0], [0, 0, 1, 1, 1], [0, 1, 0, 1, 1]], ids=str)

@@ -23,7 +23,7 @@ from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.inference.reading import read
 from hf_attncal.io.errors import CommandError
 from hf_attncal.io.files import read_lines
-from hf_attncal.models.objective import target_rows
+from hf_attncal.models.losses import target_rows
 from hf_attncal.training.adapter import AdapterConfig, train_adapter
 from hf_attncal.training.calibrated import AttnCalTrainer
 from hf_attncal.training.seq2seq import TranslationConfig, build_seq2seq_model, train_translation
