@@ -223,9 +223,9 @@ whole = True
 """
 IMPORTING = """
 import signal, sys, time
-import hf_attncal.io.interrupts
-hf_attncal.io.interrupts._MAX_IMPORT_SECONDS = 2
-signal.signal(signal.SIGINT, hf_attncal.io.interrupts.interrupt)
+import hf_attncal.__main__
+hf_attncal.__main__._MAX_IMPORT_SECONDS = 2
+signal.signal(signal.SIGINT, hf_attncal.__main__.interrupt)
 try:
     import slow_import
     for _ in range(1000):
