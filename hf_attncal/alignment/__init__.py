@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # at run time `__getattr__` below imports these
     from hf_attncal.alignment.aligner import WordAligner as WordAligner
     from hf_attncal.alignment.attention_heads import select_attention as select_attention
-    from hf_attncal.alignment.comparison import ComparedLinks as ComparedLinks
-    from hf_attncal.alignment.comparison import compare_links as compare_links
     from hf_attncal.alignment.count_learner import Adaptation as Adaptation
     from hf_attncal.alignment.gold import Calibration as Calibration
     from hf_attncal.alignment.gold import calibrate_links as calibrate_links
+    from hf_attncal.alignment.linked_texts import ComparedLinks as ComparedLinks
+    from hf_attncal.alignment.linked_texts import compare_links as compare_links
     from hf_attncal.alignment.linked_texts import count_links as count_links
     from hf_attncal.alignment.links import SYMMETRIZATIONS as SYMMETRIZATIONS
     from hf_attncal.alignment.links import WordAlignment as WordAlignment
@@ -41,10 +41,9 @@ _MODULES = {
     "hf_attncal.alignment.count_learner": ("Adaptation",),
     "hf_attncal.alignment.aligner": ("WordAligner",),
     "hf_attncal.alignment.streaming": ("AlignBatch",),
-    "hf_attncal.alignment.comparison": ("ComparedLinks", "compare_links"),
     "hf_attncal.alignment.gold": ("Calibration", "calibrate_links"),
     "hf_attncal.alignment.projection": ("ProjectedLine", "project_labels"),
-    "hf_attncal.alignment.linked_texts": ("count_links",),
+    "hf_attncal.alignment.linked_texts": ("ComparedLinks", "compare_links", "count_links"),
     "hf_attncal.alignment.probabilities": ("LinkProbabilities",),
     "hf_attncal.alignment.statistical": ("quick_aligner",),
     "hf_attncal.alignment.attention_heads": ("select_attention",),

@@ -7,7 +7,7 @@ from hf_attncal.io.errors import CommandError, user_errors
 from .kinds import Text, WordLimits
 
 if TYPE_CHECKING:
-    from hf_attncal.alignment.comparison import AlignerComparison
+    from hf_attncal.alignment.linked_texts import AlignerComparison
 
 
 def compare(
@@ -40,7 +40,7 @@ def compare(
     Raises:
         CommandError: fewer than two alignments, or a malformed file, which the message names.
     """
-    from hf_attncal.alignment.comparison import compare_texts
+    from hf_attncal.alignment.linked_texts import compare_texts
     from hf_attncal.data.texts import read_scored
     from hf_attncal.io.files import check_readable
     from hf_attncal.io.streams import files_among
