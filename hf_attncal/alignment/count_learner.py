@@ -38,7 +38,7 @@ _TABLES = ("source_counts", "target_counts", "source_null_counts", "target_null_
 
 
 Tokens = Sequence[Sequence[int] | np.ndarray]  # token ids of each sentence
-Token = TypeVar("Token")
+Side = TypeVar("Side", tuple[str, ...], Sequence[int] | np.ndarray)
 
 
 class _Batch:
@@ -262,7 +262,7 @@ class CountLearner:
             yield _Batch([(sources[row], targets[row]) for row in rows], self.model.config.vocab_size)
 
 
-def parts_of_pair(source: Sequence[Token], target: Sequence[Token]) -> list[tuple[Sequence[Token], Sequence[Token]]]:
+def parts_of_pair(source: Side, target: Side) -> list[tuple[Side, Side]]:
     """Cut a very long pair into parts along the diagonal, because the time of counting grows with its cube."""
     cells, number = len(source) * len(target), 1
     if cells > _MAX_UNCUT_CELLS:
@@ -358,8 +358,9 @@ def adapt_counts(
         return Adaptation(len(sources), 0.0, 0.0)
     device = model.device
     model.to("cpu", torch.float32)
-    parts = [part for pair in zip(sources, targets, strict=True) for part in parts_of_pair(*pair)]
-    learner = CountLearner(model, *zip(*parts, strict=True))
+    pairs = zip(sources, targets, strict=True)
+    parts = [part for source, target in pairs for part in parts_of_pair(source, target)]
+    learner = CountLearner(model, [source for source, _ in parts], [target for _, target in parts])
     unknown, tokens = learner.unknown()
     share = float(unknown.sum() / tokens.sum())
     if weight is None and share <= KNOWN:  # a few unusual pairs do not change a known text
