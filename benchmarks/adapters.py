@@ -1,7 +1,7 @@
 """Size and speed of attention-calibration adapters on a frozen model: bytes, beam search, training step.
 
     python benchmarks/adapters.py                      # at the shape of opus-mt models
-    python benchmarks/adapters.py --variants gated gated-rank-16 --threads 2 --batch 16
+    python benchmarks/adapters.py --variants gated gated-head --threads 2 --batch 16
     python benchmarks/adapters.py --d-model 64 --layers 2 --ffn 128 --vocab 500 --batch 4 --length 16 --repeats 2
 
 Three measurements in one run. Bytes of `adapter_model.safetensors`, in float32 and in bfloat16. Tokens per second of
@@ -29,13 +29,11 @@ VARIANTS = {
     "annealed": {"calibration": "annealed"},
     "gated": {"calibration": "gated"},
     "gated-head": {"calibration": "gated", "mask_projection": "head"},
-    "gated-rank-16": {"calibration": "gated", "mask_rank": 16},
     "leaky": {"calibration": None, "leaky": True},
     "gated-leaky": {"calibration": "gated", "leaky": True},
 }
-# Megabytes (10^6 bytes) at the opus-mt shape: full matrices, then low rank.
+# Megabytes (10^6 bytes) at the opus-mt shape.
 FULL_MB = {"float32": 13.0, "bfloat16": 7.0}
-LOW_RANK_MB = 1.0
 SPEED = 0.9
 
 
@@ -116,17 +114,17 @@ def measure(args: argparse.Namespace, name: str) -> dict:
     return result
 
 
-def size_limits(args: argparse.Namespace, name: str) -> tuple[float, float] | None:
+def size_limits(args: argparse.Namespace) -> tuple[float, float] | None:
     """Limits for float32 and bfloat16; they are stated for one shape only."""
     if (args.d_model, args.layers) != (512, 6):
         return None
-    return (LOW_RANK_MB, LOW_RANK_MB) if "rank" in name else (FULL_MB["float32"], FULL_MB["bfloat16"])
+    return FULL_MB["float32"], FULL_MB["bfloat16"]
 
 
 def report(args: argparse.Namespace, variants: dict[str, dict]) -> None:
     rows = []
     for name, result in variants.items():
-        limits = size_limits(args, name) or (None, None)
+        limits = size_limits(args) or (None, None)
         sizes = result["megabytes"]
         ratio = result["speed_ratio"]
         rows.append(

@@ -35,9 +35,8 @@ CALIBRATED = {
     "fixed": {"calibration": "fixed"},
     "annealed": {"calibration": "annealed", "annealing_steps": 10},
     "gated": {"calibration": "gated"},
-    "fixed, trained inputs": {"calibration": "fixed", "mask_inputs": "trained", "mask_rank": 2},
+    "fixed, trained inputs": {"calibration": "fixed", "mask_inputs": "trained"},
     "gated, head": {"calibration": "gated", "mask_projection": "head", "output_gate": True},
-    "gated, rank 2": {"calibration": "gated", "mask_rank": 2},
     "fixed, layer 1": {"calibration": "fixed", "layers": [1], "calibration_weight": 0.5},
     "gated, not renormalized": {"calibration": "gated", "renormalize": False},
 }

@@ -15,9 +15,9 @@ with. Several processes read the same batches (on CPUs
     accelerate launch --num_processes 2 training/train.py \
         --config configs/translation/multi30k_gated.yaml --data DIR training.tokens_per_batch=768
 
-In the end `training.output_dir` holds the model (of a text the mean of the last `average_last` checkpoints; an adapter
-instead, with `adapter.lora` one in a folder each and `full`, a model with both in it) with its tokenizer, what was
-generated from dev and test, and `results.json` with the scores. `configs/reference_<job>.yaml` explains every key.
+In the end `training.output_dir` holds the model (of a text the mean of the last `average_last` checkpoints) or the
+adapter with its tokenizer, what was generated from dev and test, and `results.json` with the scores.
+`configs/reference_<job>.yaml` explains every key.
 `attncal train`, `adapt` and `align train` are the same jobs without a configuration file.
 """
 

@@ -39,7 +39,6 @@ class AttentionCalibrationConfig(PeftConfig):
         mask_projection: input of the mask network's projections: `"model"` for decoder states and encoder outputs with
             (d_model, d_model) matrices, or `"head"` for queries and keys of each head with (d_k, d_k) matrices.
         mask_inputs: `"detached"` or `"trained"`, as in the published code; see `AttnCalMarianConfig`.
-        mask_rank: rank of the (d_model, d_model) matrices, each then a product of two. Default: `None`, full matrices.
         renormalize: True to scale the calibrated weights so that they sum to the same value as the plain ones. A fresh
             adapter then computes the base model's function. If False, it scales attention from the first step.
         calibration_weight: lambda of eq. 10, used by `"fixed"`.
@@ -79,7 +78,6 @@ class AttentionCalibrationConfig(PeftConfig):
     layers: list[int] | None = None
     mask_projection: str = "model"
     mask_inputs: str = "detached"
-    mask_rank: int | None = None
     renormalize: bool = True
     calibration_weight: float = 0.1
     annealing_steps: float = 1e5
@@ -120,14 +118,6 @@ class AttentionCalibrationConfig(PeftConfig):
             raise ValueError(
                 "`observe` needs `output_gate=False`, and `guided=True` for `leaky`: an observer changes nothing in "
                 "the model, and its NULL stands beside the guided head."
-            )
-        if self.mask_rank is not None and (not _is_integer(self.mask_rank) or self.mask_rank < 1):
-            raise ValueError(f"`mask_rank` must be `None` or an integer >= 1, got {self.mask_rank!r}.")
-        if self.mask_rank is not None and self.mask_projection != "model":
-            raise ValueError(
-                f'`mask_rank` needs `mask_projection="model"`, got {self.mask_projection!r}, whose matrices are '
-                "small. "
-                "Remove one of the two."
             )
         if self.layers is not None:
             if not isinstance(self.layers, list | tuple):

@@ -115,7 +115,7 @@ class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
 
     def add_adapter(self, name: str, config: AttentionCalibrationConfig, base_config) -> None:
         """Add a fresh adapter. `base_config` is the configuration of the base model."""
-        parts = learned_parts(config, self.num_heads, self.head_dim, config.mask_rank)
+        parts = learned_parts(config, self.num_heads, self.head_dim)
         head, rank, layer = config.guided_head, config.guided_rank, config.guided_layer
         if config.guided and rank is not None and layer is not None:
             heads, share = observed_heads(config, layer, self.layer_idx)

@@ -116,8 +116,6 @@ class AttentionCalibrationModel(BaseTuner):
         layers = list(attentions) if peft_config.layers is None else peft_config.layers
         if not set(layers) <= set(attentions):
             raise ValueError(f"`layers` must be decoder layers of the model, 0 to {max(attentions)}, got {layers}.")
-        if peft_config.mask_rank is not None and peft_config.mask_rank > first.embed_dim:
-            raise ValueError(f"`mask_rank` must be at most d_model, {first.embed_dim}, got {peft_config.mask_rank}.")
         kernel = model.config._attn_implementation
         if kernel not in _KERNELS:
             raise ValueError(

@@ -34,7 +34,7 @@ def adapt(
 
     Add calibrated or leaky cross-attention to a translation model (Marian, BART, mBART, Pegasus, M2M100, NLLB), or
     teach one of its heads word links; the model itself stays unchanged. BLEU on dev and test text is measured with and
-    without the adapter. For several processes, and for LoRA and full training as comparisons, see training/train.py.
+    without the adapter. For several processes, see training/train.py.
 
     The names of --calibration are joined by +, in any order: fixed, annealed or gated, or none; leaky (attention may
     go to no token); output_gate (scales what heads read); guided (one head learns word links: those of --links, or of

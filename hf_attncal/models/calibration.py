@@ -126,52 +126,6 @@ class OutputGate(HeadGate):
         return 2 * head_gate(query, _constant(self.weight, constant), _constant(self.bias, constant))
 
 
-class LowRankMaskNetwork(MaskNetwork):
-    """Mask network whose (d_model, d_model) matrices are products of a (d_model, r) and an (r, d_model) matrix."""
-
-    def __init__(self, embed_dim: int, num_heads: int, rank: int):
-        nn.Module.__init__(self)  # skips the parent's full matrices
-        self.num_heads = num_heads
-        self.head_dim = embed_dim // num_heads
-        self.projection = "model"
-        self.rank = rank
-        self.query_down = nn.Parameter(torch.empty(rank, embed_dim))
-        self.query_up = nn.Parameter(torch.empty(embed_dim, rank))
-        self.key_down = nn.Parameter(torch.empty(rank, embed_dim))
-        self.key_up = nn.Parameter(torch.empty(embed_dim, rank))
-
-    def init_parameters(self, std: float, constant: bool) -> None:
-        """Initialise the products like full matrices: with this standard deviation, and W^Q = 0 if `constant`."""
-        width = self.query_down.shape[1]
-        up_std = std * (width / self.rank) ** 0.5
-        for down in (self.query_down, self.key_down):
-            init.normal_(down, std=width**-0.5)
-        init.normal_(self.query_up, std=0.0 if constant else up_std)
-        init.normal_(self.key_up, std=up_std)
-
-    @property
-    def query_weight(self) -> Tensor:  # type: ignore[override]  # a parameter in the parent class
-        """Return W^Q, (d_model, d_model)."""
-        return self.query_up @ self.query_down
-
-    @property
-    def key_weight(self) -> Tensor:  # type: ignore[override]
-        """Return W^K, (d_model, d_model)."""
-        return self.key_up @ self.key_down
-
-    def project_keys(self, encoder_states: Tensor, key: Tensor, constant: bool = False) -> Tensor:
-        return self._project_twice(encoder_states, self.key_down, self.key_up, constant)
-
-    def project_queries(self, decoder_states: Tensor, query: Tensor, constant: bool = False) -> Tensor:
-        return self._project_twice(decoder_states, self.query_down, self.query_up, constant)
-
-    def _project_twice(self, states: Tensor, down: Tensor, up: Tensor, constant: bool) -> Tensor:
-        # Transposed views, for the reason in `MaskNetwork._project`.
-        for weight in (down, up):
-            states = torch.matmul(states, _constant(weight, constant).transpose(-1, -2).to(states.dtype))
-        return self._split_heads(states)
-
-
 class NullToken(nn.Module):
     """NULL of leaky attention (Mask-Align, sec. 3.2): a key, a value and a score bias per head.
 
@@ -308,22 +262,17 @@ FUSIONS = {
 }
 
 
-def learned_parts(switches, num_heads: int, head_dim: int, mask_rank: int | None = None) -> dict[str, nn.Module]:
+def learned_parts(switches, num_heads: int, head_dim: int) -> dict[str, nn.Module]:
     """Return the learned modules of a cross-attention, not yet initialised, by their names in it.
 
     Args:
         switches: configuration of a model or of an adapter.
         num_heads: H.
         head_dim: d_k.
-        mask_rank: r of a low-rank mask network. Default: `None`, full matrices.
     """
     parts: dict[str, nn.Module] = {}
     if switches.calibration is not None:
-        width = num_heads * head_dim
-        if mask_rank is None:
-            parts["mask_network"] = MaskNetwork(width, num_heads, switches.mask_projection)
-        else:
-            parts["mask_network"] = LowRankMaskNetwork(width, num_heads, mask_rank)
+        parts["mask_network"] = MaskNetwork(num_heads * head_dim, num_heads, switches.mask_projection)
         parts |= {name: make(num_heads, head_dim) for name, make in FUSIONS[switches.calibration].parts.items()}
     if switches.output_gate:
         parts["output_gate"] = OutputGate(num_heads, head_dim)

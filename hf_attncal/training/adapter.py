@@ -1,17 +1,16 @@
-"""Training jobs of an adapter or an observer on a finished translation model, or of LoRA and full fine-tuning."""
+"""Training jobs of an adapter or an observer on a finished translation model."""
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from datasets import Dataset
-from peft import LoraConfig, PeftModel, PeftType, TaskType, get_peft_model
+from peft import PeftModel, get_peft_model
 from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
@@ -20,34 +19,29 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from hf_attncal.adapters.checkpoints import peft_uses_old_names, save_adapter
+from hf_attncal.adapters.checkpoints import peft_uses_old_names
 from hf_attncal.adapters.configuration import AttentionCalibrationConfig
-from hf_attncal.adapters.export import export_calibrated
 from hf_attncal.adapters.layers import cross_attentions, observable_attentions
 from hf_attncal.adapters.null_mass import set_null_mass
 from hf_attncal.adapters.observer_learning import learn_observer, nearest_head
 from hf_attncal.data.collators import LinkCollator
-from hf_attncal.data.languages import set_languages, target_code
+from hf_attncal.data.languages import set_languages
 from hf_attncal.families import FAMILIES, backbones, stock_type
-from hf_attncal.hub.model_cards import write_model_card, write_trained_adapter_card
+from hf_attncal.hub.model_cards import write_trained_adapter_card
 from hf_attncal.inference.loading import model_config
 from hf_attncal.inference.seals import revision_of
-from hf_attncal.layouts import ADAPTER_CONFIG, ADAPTER_WEIGHTS, CONFIG
+from hf_attncal.layouts import ADAPTER_WEIGHTS
 from hf_attncal.models.configuration_attncal import SWITCHES
 
-from .calibrated import injected_adapters
 from .folder import fill, finish
-from .job import SENTENCE, Job, about_run, attention, base_name, extent_results, recorded, score_results, split_name
+from .job import Job, about_run, attention, base_name, extent_results, recorded, score_results, split_name
 from .presets import adapter_defaults, anneal, sections_of
 from .sections import Kernel, check_section, hints_of, merge_settings, naming
 from .seq2seq import TRAINING_DEFAULTS, BleuConfig, Seq2SeqJob, check_guide, copy_search_settings
 from .settings import Settings
 from .text import LINKS_OF_SPLITS, DataConfig
 
-ADAPTER_METHODS = {"attncal": AttentionCalibrationConfig, "lora": LoraConfig, "full": None}
-TASK = TaskType.SEQ_2_SEQ_LM
-METHOD = {"method": Literal[tuple(ADAPTER_METHODS)]}
-# The job or `model.label_smoothing` sets these for every method in the same way.
+# The job or `model.label_smoothing` sets these.
 _FIELDS_NOT_IN_FILES = {
     "label_smoothing",
     "base_model_type",
@@ -65,9 +59,6 @@ _OBSERVER_HELD_OUT = 10  # every tenth pair chooses the heads
 _SEARCH_FIELDS_OF_CARD = ("num_beams", "length_penalty", "max_new_tokens")  # search settings shown in the model card
 # Fields that choose the guided head, and the number of pairs that choose it where they are missing.
 _GUIDED_HEAD_FIELDS, _PAIRS_TO_CHOOSE_HEAD = {"layers", "guided_layer", "guided_head", "guided_shift"}, 200
-# A LoRA next to a calibration leaves these at their defaults: they would change the base model, or the mask network's
-# loss would reach them.
-_LORA_FIELDS_AT_DEFAULT = {"bias", "init_lora_weights", "modules_to_save", "trainable_token_indices", "use_dora"}
 
 
 @dataclass
@@ -82,10 +73,9 @@ class BaseModelConfig:
 
 @dataclass
 class AdapterConfig(Settings):
-    """Settings of one run; `adapter` holds `method`, fields of its configuration, and two more for `attncal`.
+    """Settings of one run; `adapter` holds fields of `AttentionCalibrationConfig`, and `null_mass`.
 
-    `null_mass` is the mean weight of NULL before training (`set_null_mass`; default: as `null_bias` sets it). `lora`
-    holds fields of `LoraConfig` for a LoRA trained together with an attention-calibration adapter.
+    `null_mass` is the mean weight of NULL before training (`set_null_mass`; default: as `null_bias` sets it).
     """
 
     data: DataConfig = field(default_factory=DataConfig)
@@ -99,15 +89,13 @@ class AdapterConfig(Settings):
 
     @classmethod
     def defaults(cls, values, texts):
-        sections = {"adapter": {"method": "attncal"}, "training": TRAINING_DEFAULTS | {"output_dir": "runs/adapter"}}
+        sections = {"adapter": {}, "training": TRAINING_DEFAULTS | {"output_dir": "runs/adapter"}}
         if values.get("preset"):
             merge_settings(sections, sections_of(cls, values, adapter_defaults, texts))
         section = values.get("adapter", {})
-        if section.get("method", "attncal") != "attncal":
-            sections["adapter"] = {}  # the preset has fields of `attncal`
-        elif values.get("preset") and section.get("leaky"):
+        if values.get("preset") and section.get("leaky"):
             sections["adapter"]["null_mass"] = _NULL_MASS
-        if sections["adapter"] and section.get("guided"):
+        if section.get("guided"):
             sections["adapter"]["calibration"] = None  # learning links needs no change of attention
         if values.get("preset"):
             anneal(sections, "adapter", values)
@@ -115,16 +103,14 @@ class AdapterConfig(Settings):
 
     def __post_init__(self):
         super().__post_init__()
-        check_section({"method": self.adapter["method"]}, METHOD, "adapter")
         if not 0 <= self.model.label_smoothing < 1:
             raise ValueError(f"`model.label_smoothing` must be in [0, 1), got {self.model.label_smoothing!r}.")
-        beside = {"null_mass": float | None, "lora": dict | None} if self.adapter["method"] == "attncal" else {}
-        check_section(self.adapter, METHOD | _hints(ADAPTER_METHODS[self.adapter["method"]]) | beside, "adapter")
-        null_mass, lora = self.adapter.get("null_mass"), self.adapter.get("lora")
+        hints = hints_of(AttentionCalibrationConfig)
+        own = {name: hint for name, hint in hints.items() if name not in _FIELDS_NOT_IN_FILES}
+        check_section(self.adapter, own | {"null_mass": float | None}, "adapter")
+        null_mass = self.adapter.get("null_mass")
         if null_mass is not None and not (0 < null_mass < 1 and self.adapter.get("leaky")):
             raise ValueError(f"`adapter.null_mass` must be between 0 and 1, with `leaky: true`, got {null_mass!r}.")
-        if lora is not None:
-            self._check_lora(lora)
         with naming("adapter", self.adapter):
             self.method_config()
         check_guide(self.data, self.guided, "adapter")
@@ -142,43 +128,14 @@ class AdapterConfig(Settings):
         """True if the adapter learns word links."""
         return bool(self.adapter.get("guided"))
 
-    def _check_lora(self, lora: dict[str, Any]) -> None:
-        """Check a LoRA next to a calibration: it adapts named linear layers only, and can be switched off."""
-        check_section(lora, _hints(LoraConfig), "adapter.lora")
-        if not lora.get("target_modules"):
-            raise ValueError(f"`adapter.lora` must be fields of LoraConfig with `target_modules`, got {lora!r}.")
-        plain = {f.name: f.default for f in dataclasses.fields(LoraConfig)}
-        for name in _LORA_FIELDS_AT_DEFAULT & lora.keys():
-            if lora[name] != plain[name] and lora[name] not in (None, False):
-                raise ValueError(
-                    f"`adapter.lora.{name}` must be left out, got {lora[name]!r}: next to a calibration, only linear "
-                    "layers can be adapted, and the base model must not change."
-                )
-        if self.adapter.get("layers") is not None and not self.adapter.get("renormalize", True):
-            raise ValueError(
-                "`adapter.lora` with `layers` needs `renormalize: true`, got false: both are exported as one model."
-            )
-        with naming("adapter.lora", lora):
-            LoraConfig(task_type=TASK, **lora)
-
-    def method_config(self) -> AttentionCalibrationConfig | LoraConfig | None:
-        """Return the configuration of the method; None for full fine-tuning."""
-        fields = {name: value for name, value in self.adapter.items() if name not in ("method", "null_mass", "lora")}
-        if self.adapter["method"] == "attncal":
-            return AttentionCalibrationConfig(**fields, label_smoothing=self.model.label_smoothing)
-        return LoraConfig(task_type=TASK, **fields) if self.adapter["method"] == "lora" else None
-
-
-def _hints(config_class: type | None) -> dict[str, Any]:
-    """Return the types of the configuration fields that a settings file may set."""
-    hints = hints_of(config_class) if config_class else {}
-    if config_class is LoraConfig:
-        hints["init_lora_weights"] = bool | str  # some values contain a number
-    return {name: hint for name, hint in hints.items() if name not in _FIELDS_NOT_IN_FILES}
+    def method_config(self) -> AttentionCalibrationConfig:
+        """Return the configuration of the adapter."""
+        fields = {name: value for name, value in self.adapter.items() if name != "null_mass"}
+        return AttentionCalibrationConfig(**fields, label_smoothing=self.model.label_smoothing)
 
 
 class AdapterJob(Seq2SeqJob):
-    """Train an adapter or a baseline, and score it and its base model."""
+    """Train an adapter, and score it and its base model."""
 
     settings = AdapterConfig
 
@@ -216,10 +173,7 @@ class AdapterJob(Seq2SeqJob):
         return trainer
 
     def score(self, model):
-        # After full fine-tuning there is no base model to score.
-        self.states = {"trained": nullcontext}
-        if injected_adapters(model) or isinstance(model, PeftModel):
-            self.states["base"] = partial(_base, model)
+        self.states = {"trained": nullcontext, "base": model.disable_adapter}
         results: dict[str, Any] = {name: {} for name in self.measured}
         for name in self.measured:
             for state_name, state in self.states.items():
@@ -228,25 +182,14 @@ class AdapterJob(Seq2SeqJob):
         return results | self.attention_scores(model)
 
     def save(self, folder, model, results):
-        names = injected_adapters(model)
-        for name in names:
-            save_adapter(model, folder / name, adapter_name=name)
-            if target_code(self.tokenizer):  # the tokenizer of the base model may lack it
-                self.tokenizer.save_pretrained(folder / name)
-        if names and model.config.model_type in backbones():
-            export_calibrated(model).save_pretrained(folder / "full")
-            self.tokenizer.save_pretrained(folder / "full")
-        if not names:
-            Job.save(self, folder, model, results)
-        for file in folder.rglob("*config.json") if self.guided is not None else ():
-            if file.name in (CONFIG, ADAPTER_CONFIG):
-                self.guided.save(file.parent)
-        self.write_cards(folder, model, results)
-        files = [folder / name / ADAPTER_WEIGHTS for name in names or [""]]
-        results["adapter_bytes"] = sum(file.stat().st_size for file in files if file.exists())
+        Job.save(self, folder, model, results)
+        if self.guided is not None:
+            self.guided.save(folder)
+        self.write_card(folder, model, results)
+        results["adapter_bytes"] = (folder / ADAPTER_WEIGHTS).stat().st_size
 
-    def write_cards(self, folder: Path, model: PreTrainedModel | PeftModel, results: dict[str, Any]) -> None:
-        """Write the card of each adapter and of each of our models saved below a folder."""
+    def write_card(self, folder: Path, model: PeftModel, results: dict[str, Any]) -> None:
+        """Write the card of an adapter saved in a folder."""
         config, base = self.config, self.config.model.checkpoint
         state_labels = {"trained": "", "base": ", the base model"}
         about = about_run(config, results)
@@ -256,27 +199,15 @@ class AdapterJob(Seq2SeqJob):
             for state in self.states
             for score in score_results(results[split][state], split_name(config, split) + state_labels[state])
         ] + extent_results(results)
-        for file in sorted(folder.rglob(ADAPTER_CONFIG)):
-            method = model.peft_config[file.parent.name if file.parent != folder else "default"]
-            kind = (
-                attention(method)
-                if isinstance(method, AttentionCalibrationConfig)
-                else PeftType(method.peft_type).value
-            )
-            local, search = Path(base).is_dir(), vars(config.evaluation)
-            write_trained_adapter_card(
-                file.parent,
-                **about,
-                summary=f"An adapter for {base_name(base)}: {kind}.",
-                base_model=None if local else base,
-                base=f"`{base_name(base)}`" + (f" (`{revision_of(base)}`)" if local else ""),
-                search={name: search[name] for name in _SEARCH_FIELDS_OF_CARD if search[name] is not None},
-            )
-        for file in sorted(folder.rglob(CONFIG)):
-            switches = model_config(file.parent)
-            if switches.model_type in FAMILIES:
-                summary = f"{base_name(base)}, trained further, with {attention(switches)}."
-                write_model_card(file.parent, **about, summary=summary, example=SENTENCE)
+        local, search = Path(base).is_dir(), vars(config.evaluation)
+        write_trained_adapter_card(
+            folder,
+            **about,
+            summary=f"An adapter for {base_name(base)}: {attention(model.peft_config['default'])}.",
+            base_model=None if local else base,
+            base=f"`{base_name(base)}`" + (f" (`{revision_of(base)}`)" if local else ""),
+            search={name: search[name] for name in _SEARCH_FIELDS_OF_CARD if search[name] is not None},
+        )
 
 
 train_adapter = AdapterJob.train
@@ -336,7 +267,7 @@ def check_base(settings: BaseModelConfig, adapter: dict[str, Any]) -> None:
     if type(saved) in AutoModelForSeq2SeqLM._model_mapping:
         with torch.device("meta"):
             model = AutoModelForSeq2SeqLM.from_config(saved)
-    if model is None or (adapter["method"] == "attncal" and not attentions(model)):
+    if model is None or not attentions(model):
         raise ValueError(
             f"`model.checkpoint` must be an encoder-decoder such as Marian, BART, mBART, Pegasus, M2M100 or NLLB, got "
             f"{settings.checkpoint}, which is {kind}."
@@ -390,54 +321,17 @@ def base_checkpoint(
 
 def build(
     config: AdapterConfig, checkpoint: str, nearest: Callable[[PreTrainedModel], dict[str, Any]] | None = None
-) -> PreTrainedModel | PeftModel:
-    """Build the model to train: a frozen base with an adapter, or a model with all weights trainable.
+) -> PeftModel:
+    """Build the model to train: a frozen base with an adapter.
 
     `nearest` returns further fields of the adapter's configuration for the base model.
-
-    A stock model has no label smoothing and ignores the number of tokens of a step. LoRA and full training of Marian
-    and BART therefore use our class with every switch off, which is the stock model with both.
     """
-    settings, method, lora = config.model, config.method_config(), config.adapter.get("lora")
+    settings, method = config.model, config.method_config()
     common: dict[str, Any] = {"revision": settings.revision if checkpoint == settings.checkpoint else None}
-    kind = model_config(checkpoint, **common).model_type
     if settings.attn_implementation is not None:
         common["attn_implementation"] = settings.attn_implementation
-    if isinstance(method, AttentionCalibrationConfig):
-        model = AutoModelForSeq2SeqLM.from_pretrained(checkpoint, **common)
-        method = dataclasses.replace(method, **nearest(model)) if nearest else method
-        if lora is None:
-            with peft_uses_old_names():
-                return get_peft_model(model, method, revision=common["revision"])
-        method.revision = common["revision"]  # PEFT's models hold one method, transformers' interface several
-        model.add_adapter(method, "calibration")
-        model.add_adapter(LoraConfig(task_type=TASK, **lora), "lora")
-        model.set_adapter(["calibration", "lora"])
-        for parameter in model.parameters():  # like `get_peft_model`
-            if parameter.requires_grad:
-                parameter.data = parameter.data.float()
-        return model
-    if kind in backbones():
-        model_class = backbones()[kind].model_class
-        model = model_class.from_pretrained(checkpoint, label_smoothing=settings.label_smoothing, **common)
-    elif settings.label_smoothing == 0:
-        model = AutoModelForSeq2SeqLM.from_pretrained(checkpoint, **common)
-    else:
-        raise ValueError(
-            f"`model.label_smoothing` with `adapter.method={config.adapter['method']}` needs one of "
-            f"{tuple(backbones())}, got {kind!r}. Set it to 0."
-        )
+    model_config(checkpoint, revision=common["revision"])  # refuses code, and sizes that are too large
+    model = AutoModelForSeq2SeqLM.from_pretrained(checkpoint, **common)
+    method = dataclasses.replace(method, **nearest(model)) if nearest else method
     with peft_uses_old_names():
-        return model if method is None else get_peft_model(model, method)
-
-
-@contextmanager
-def _base(model: PreTrainedModel | PeftModel) -> Iterator[None]:
-    """Disable the adapters of a model in the block."""
-    with ExitStack() as stack:
-        if isinstance(model, PeftModel):
-            stack.enter_context(model.disable_adapter())
-        else:
-            model.disable_adapters()
-            stack.callback(model.enable_adapters)
-        yield
+        return get_peft_model(model, method, revision=common["revision"])

@@ -151,7 +151,7 @@ def attention_by_hand(attention, layer, states, encoder_states, lengths) -> torc
         )
     )
     network, null = layer.attncal_mask_network["default"], layer.attncal_null["default"]
-    w_query, w_key = network.query_up @ network.query_down, network.key_up @ network.key_down
+    w_query, w_key = network.query_weight, network.key_weight
     gate = layer.attncal_gate["default"]
     rows = torch.zeros_like(states)
     for b, t in itertools.product(range(states.shape[0]), range(states.shape[1])):
@@ -178,8 +178,8 @@ def attention_by_hand(attention, layer, states, encoder_states, lengths) -> torc
 
 @torch.no_grad()
 def test_one_layer_by_hand(bases):
-    """NULL with its bias, masks of low rank, the gate, renormalisation, padding."""
-    model = adapted(bases["marian"], calibration="gated", leaky=True, mask_rank=2)
+    """NULL with its bias, masks, the gate, renormalisation, padding."""
+    model = adapted(bases["marian"], calibration="gated", leaky=True)
     attention = model.get_decoder().layers[1].encoder_attn
     states, encoder_states = torch.randn(2, 3, 8, dtype=torch.float64), torch.randn(2, 4, 8, dtype=torch.float64)
     lengths = (4, 2)
@@ -358,7 +358,7 @@ def test_new_tokens_go_with_the_adapter(backbone, how, bases, batch, tmp_path):
     [
         ({"calibration": "gated", "leaky": True}, torch.float32, 13_000_000),
         ({"calibration": "gated", "leaky": True}, torch.bfloat16, 7_000_000),
-        ({"calibration": "gated", "leaky": True, "mask_rank": 16}, torch.float32, 1_000_000),
+        ({"calibration": "gated", "leaky": True, "mask_projection": "head"}, torch.float32, 2_000_000),
     ],
     ids=str,
 )
@@ -373,7 +373,7 @@ def test_size_at_the_opus_mt_shape(settings, dtype, limit, tmp_path):
 def test_the_card_names_the_base_and_its_revision(bases, tmp_path):
     base = load_base(bases["marian"])
     base.config._commit_hash = "0123abc"
-    model = get_peft_model(base, AttentionCalibrationConfig(calibration="gated", mask_rank=2))
+    model = get_peft_model(base, AttentionCalibrationConfig(calibration="gated", mask_penalty=0.2))
     for _ in range(2):  # saving again replaces the section
         model.save_pretrained(tmp_path)
     card = (tmp_path / "README.md").read_text(encoding="utf-8")
@@ -382,7 +382,7 @@ def test_the_card_names_the_base_and_its_revision(bases, tmp_path):
     assert f"`{base.name}` (a folder that is not on the Hub; `marian`, d_model 8)" in card
     assert str(base.parent) not in card  # PEFT's part names it, too
     assert "Revision of the base model: 0123abc" in card
-    assert "- `mask_rank`: `2`" in card
+    assert "- `mask_penalty`: `0.2`" in card
     assert "import hf_attncal.adapters" in card
     assert json.loads((tmp_path / "adapter_config.json").read_text())["revision"] == "0123abc"
 
@@ -576,10 +576,10 @@ def test_a_refused_adapter_does_not_change_the_model(bases, batch):
     assert not adapter_layers(base)
     assert_identical(logits(base, batch), expected)
     model = get_peft_model(base, AttentionCalibrationConfig(calibration="gated"))
-    with pytest.raises(ValueError, match=r"`mask_rank`.*8.*got 9"):
-        model.add_adapter("other", AttentionCalibrationConfig(calibration="gated", mask_rank=9))
+    with pytest.raises(ValueError, match=r"`layers`.*0 to 1.*got \[5\]"):
+        model.add_adapter("other", AttentionCalibrationConfig(calibration="gated", layers=[5]))
     assert list(model.peft_config) == ["default"]
-    model.add_adapter("other", AttentionCalibrationConfig(calibration="gated", mask_rank=8))
+    model.add_adapter("other", AttentionCalibrationConfig(calibration="gated"))
 
 
 @pytest.mark.parametrize(
@@ -589,8 +589,6 @@ def test_a_refused_adapter_does_not_change_the_model(bases, batch):
         ({"calibration": "gate"}, r"`calibration` must be `None` or one of .*got 'gate'"),
         ({"mask_inputs": "both"}, r"`mask_inputs` must be one of .*got 'both'"),
         ({"mask_projection": "both"}, r"`mask_projection` must be one of .*got 'both'"),
-        ({"mask_rank": 0}, r"`mask_rank` must be `None` or an integer >= 1, got 0"),
-        ({"mask_rank": 2, "mask_projection": "head"}, r"`mask_rank` needs `mask_projection=\"model\"`, got 'head'"),
         ({"layers": []}, r"`layers` must be .* at least one, got \[\]"),
         ({"layers": [0, 0]}, r"`layers` must be .*different integers.*got \[0, 0\]"),
         ({"layers": [-1]}, r"`layers` must be .*>= 0.*got \[-1\]"),

@@ -16,7 +16,7 @@ from runs import largest_difference, logged, make_trainer, toy_dataset, weights
 pytestmark = pytest.mark.slow
 SETTINGS = {
     "gated, leaky": {"calibration": "gated", "leaky": True},
-    "annealed, rank 2": {"calibration": "annealed", "annealing_steps": 10, "mask_rank": 2},
+    "annealed": {"calibration": "annealed", "annealing_steps": 10},
 }
 LOGGED = ("loss", "nmt_loss", "mask_loss", "mask_penalty", "grad_norm", "mask_grad_norm")
 

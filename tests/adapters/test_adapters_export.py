@@ -98,7 +98,7 @@ def test_it_is_saved_with_its_code(tmp_path, batch):
 
 @pytest.mark.slow
 def test_it_loads_where_the_package_is_absent(tmp_path, batch):
-    model = adapted(save_base(tmp_path, "marian", torch.float32), calibration="gated", mask_rank=2, leaky=True)
+    model = adapted(save_base(tmp_path, "marian", torch.float32), calibration="gated", leaky=True)
     sources = {name: batch[name] for name in ("input_ids", "attention_mask")}
     expected = model.generate(**sources, num_beams=2, max_new_tokens=5, min_new_tokens=5).tolist()
     export_calibrated(model).save_pretrained(tmp_path / "full")

@@ -128,10 +128,16 @@ def test_adapt_refuses_a_model_of_another_kind_before_anything_else(kind, named,
 
 def test_adapt_leaves_an_adapter_with_its_card(base, text, tmp_path, capsys):
     output = tmp_path / "adapter"
-    settings = ["card.license=mit", "--calibration=fixed", "adapter.mask_rank=2", "training.max_steps=4", *ADAPTER]
+    settings = [
+        "card.license=mit",
+        "--calibration=fixed",
+        "adapter.mask_penalty=0.2",
+        "training.max_steps=4",
+        *ADAPTER,
+    ]
     assert main(["adapt", str(base), *files(text, "test"), "--output", str(output), *settings]) == 0
     left = results(output)
-    assert (left["steps"], left["config"]["adapter"]["mask_rank"]) == (4, 2)
+    assert (left["steps"], left["config"]["adapter"]["mask_penalty"]) == (4, 0.2)
     assert set(left["test"]) == {"trained", "base"}
     card = ModelCard.load(output / "README.md")
     assert (card.data.license, card.data.library_name, card.data.base_model) == ("mit", "peft", None)

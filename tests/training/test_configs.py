@@ -136,7 +136,7 @@ def test_adapter_reference_explains_every_field_of_its_config():
     method = hints_of(type(AdapterConfig.make({}).method_config()))
     ours = {name for name in method if name not in hints_of(PeftConfig)}
     filled_in = {"label_smoothing", "base_model_type", "base_d_model"}
-    assert set(reference("adapter")["adapter"]) == ours - filled_in | {"method", "null_mass", "lora"}
+    assert set(reference("adapter")["adapter"]) == ours - filled_in | {"null_mass"}
     assert set(reference("adapter")["model"]) == set(hints_of(type(AdapterConfig.make({}).model)))
 
 
@@ -223,7 +223,6 @@ VALUES = [
     (["summarization"], "evaluation.rouge_tokenize", "13a"),
     (["aligner"], "model.size", "huge"),
     (["adapter"], "adapter", []),
-    (["adapter"], "adapter.mask_rank", "4"),
     (["language"], "model.streams", 3),
     (["language"], "tokenizer.kind", "letters"),
     (["language"], "data.end_of_sequence", 0),
@@ -255,7 +254,6 @@ TOGETHER = [
     ),
     ("translation", {"training": {"hub_token": "hf_secret"}}, r"`training.hub_token` must be left out, got one\."),
     ("language", {"average_last": 3, "training": {"save_total_limit": 2}}, r"`training.save_total_limit`.*got 2"),
-    ("adapter", {"adapter": {"method": "lora", "r": "4"}}, r"`adapter.r` must be an integer, got '4'"),
     ("adapter", {"adapter": {"base_model_name_or_path": "x"}}, r"unknown key `adapter.base_model_name_or_path`"),
 ]
 

@@ -2,14 +2,11 @@
 
 import functools
 import json
-import subprocess
-import sys
 
 import pytest
 import torch
 from language_helpers import KINDS, PAIRS, save_multilingual
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-from warm import warm
 
 from hf_attncal import align, translate
 from hf_attncal.commands import main
@@ -22,34 +19,16 @@ from hf_attncal.training import seq2seq
 pytestmark = pytest.mark.filterwarnings("ignore:Recommended")  # sacremoses, where it is not installed
 # In a usual run a kind for each way: a code beside each text (slow and fast tokenizer), in front, two vocabularies.
 REPEATED = ("mbart50", "mbart25")
-LONG = [("full", kind) for kind in ("nllb", "m2m100", "marian-codes")] + [("attncal", "marian-two")]
+LONG = ("nllb", "m2m100", "marian-codes")
 every_kind = pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind in REPEATED)) for kind in KINDS]
 )
-# Of all weights one, whose special tokens the Trainer would exchange.
 trainings = pytest.mark.parametrize(
-    ("method", "kind"),
-    [
-        pytest.param(method, kind, marks=[pytest.mark.slow] * (kind in REPEATED or (method, kind) in LONG))
-        for method in ("full", "attncal")
-        for kind in KINDS
-    ],
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind in (*REPEATED, *LONG))) for kind in KINDS]
 )
 SOURCES, TARGETS = (list(side) for side in zip(*PAIRS[:4], strict=True))
 QUICK = ["training.max_steps=2", "training.bf16=false", "data.held_out_pairs=6", "evaluation.max_new_tokens=8"]
 QUICK += ["training.eval_strategy=steps", "training.eval_steps=1", "evaluation.dev_lines=2", "model.label_smoothing=0"]
-_WITHOUT = """
-import json, sys
-sys.modules["hf_attncal"] = None
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-tokens = {}
-for kind, line in json.loads(sys.argv[2]).items():
-    folder = f"{sys.argv[1]}/{kind}-full"
-    model = AutoModelForSeq2SeqLM.from_pretrained(folder, trust_remote_code=True)
-    inputs = AutoTokenizer.from_pretrained(folder)([line], return_tensors="pt")
-    tokens[kind] = model.generate(**inputs, num_beams=3, max_new_tokens=6)[0].tolist()
-print("ANSWER", json.dumps(tokens))
-"""
 
 
 @pytest.fixture(scope="module")
@@ -67,11 +46,11 @@ def downloaded(place):
 
 @pytest.fixture(scope="module")
 def trained(place, downloaded):
-    """(kind, method) -> the folder of a training, and the first forced token at each time that dev was translated."""
+    """kind -> the folder of a training, and the first forced token at each time that dev was translated."""
 
     @functools.cache
-    def train(kind, method):
-        folder, forced, write = place / f"{kind}-{method}", [], seq2seq.generate_lines
+    def train(kind):
+        folder, forced, write = place / f"{kind}-adapted", [], seq2seq.generate_lines
 
         def spy(model, *arguments, **options):
             settings = model.generation_config
@@ -81,8 +60,7 @@ def trained(place, downloaded):
         text = [f"--source={place / 'source'}", f"--target={place / 'target'}", f"--output={folder}"]
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(seq2seq, "generate_lines", spy)
-            how = [] if method == "attncal" else [f"adapter.method={method}"]
-            assert main(["adapt", str(downloaded(kind)), *text, *languages_of(kind), *QUICK, *how, "-q"]) == 0
+            assert main(["adapt", str(downloaded(kind)), *text, *languages_of(kind), *QUICK, "-q"]) == 0
         assert len(forced) >= 3  # each evaluation and the end
         return folder, set(forced)
 
@@ -173,11 +151,10 @@ def test_cell_attention_aligns_words_and_no_code(kind, downloaded):
         assert all(i < len(source.split()) and j < len(target.split()) for i, j in alignment.links)
 
 
-@pytest.mark.half("method", "kind")
 @trainings
-def test_cell_dev_is_translated_into_the_target(method, kind, trained):
-    """While it trains, all weights or an adapter, and at the end."""
-    folder, forced = trained(kind, method)
+def test_cell_dev_is_translated_into_the_target(kind, trained):
+    """While it trains, and at the end."""
+    folder, forced = trained(kind)
     number = code_number(kind, folder)
     if number is not None:
         assert {pair[kind == "mbart25"] for pair in forced} == {number}
@@ -188,8 +165,8 @@ def test_cell_dev_is_translated_into_the_target(method, kind, trained):
 
 
 @trainings
-def test_cell_what_is_saved_needs_no_language_again(method, kind, trained):
-    folder, _ = trained(kind, method)
+def test_cell_what_is_saved_needs_no_language_again(kind, trained):
+    folder, _ = trained(kind)
     model, tokenizer = load_seq2seq(folder)
     if KINDS[kind][1] is not None:
         assert getattr(tokenizer, "target_lang" if kind == "marian-codes" else "tgt_lang") == KINDS[kind][1]
@@ -198,33 +175,6 @@ def test_cell_what_is_saved_needs_no_language_again(method, kind, trained):
         assert {one.generated.tokens[0] for one in found} == {KINDS[kind][2]}
     assert model.generation_config.decoder_start_token_id == model.config.decoder_start_token_id
     assert len(align(str(folder), SOURCES, TARGETS, device="cpu")) == len(SOURCES)
-
-
-@pytest.fixture(scope="module")
-def without_the_package(place, trained):
-    """The first tokens that each kind generates in one process that cannot import the package, and the line.
-
-    A Marian with codes wants its code in front there.
-    """
-    lines = {kind: SOURCES[0] if kind != "marian-codes" else f">>deu<< {SOURCES[0]}" for kind in KINDS}
-    for kind in KINDS:
-        trained(kind, "full")
-    command = warm([sys.executable, "-c", _WITHOUT, str(place), json.dumps(lines)], "bare")
-    ran = subprocess.run(command, capture_output=True, text=True, cwd=place, check=True)
-    tokens = json.loads(ran.stdout.partition("ANSWER")[2])
-    return {kind: (tokens[kind], lines[kind]) for kind in KINDS}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_cell_loads_without_the_package(kind, without_the_package, trained):
-    (row, line), (folder, _) = without_the_package[kind], trained(kind, "full")
-    number = code_number(kind, folder)
-    if number is not None:
-        assert row[kind != "mbart25"] == number
-    ours, tokenizer = load_seq2seq(folder)
-    inputs = tokenizer([line], return_tensors="pt")
-    assert row == ours.generate(**inputs, num_beams=3, max_new_tokens=6)[0].tolist()
 
 
 # ---- names of languages ----

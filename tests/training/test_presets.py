@@ -139,10 +139,6 @@ def test_the_mask_network_waits_for_the_attention(job, data):
     assert "mask_cost" not in JOBS[job].make({"model": model}).model  # a file says all itself
 
 
-def test_other_methods_have_nothing_of_a_calibration(data):
-    assert made("adapter", data, adapter={"method": "full"}).adapter == {"method": "full"}
-
-
 def test_a_leaky_adapter_starts_where_it_can_learn(data):
     assert made("adapter", data, adapter={"leaky": True}).adapter["null_mass"] == 0.02
     assert made("adapter", data, adapter={"leaky": True, "null_mass": 0.1}).adapter["null_mass"] == 0.1
