@@ -134,11 +134,11 @@ class AlignerConfig(ModelSettings):
     links = LINKS_OF_SPLITS
 
     @classmethod
-    def defaults(cls, values, texts):
+    def defaults(cls, values):
         """Return the settings of `preset` or `model.size`, or of the preset that suits the size of the text."""
         model, training = values.get("model", {}), values.get("training", {})
         check_section({"size": model.get("size", _NETWORK)}, {"size": Literal[tuple(SIZES)]}, "model")
-        size = values.get("preset") or model.get("size") or cls._fitting(values, texts)
+        size = values.get("preset") or model.get("size") or cls._fitting(values)
         check_section({"preset": size}, {"preset": Literal[tuple(SIZES)]})
         if model.get("size", size) != size:
             raise ValueError(f"`model.size` must be `preset` ({size}) or left out, got {model['size']!r}.")
@@ -158,7 +158,7 @@ class AlignerConfig(ModelSettings):
         return chosen | {"data": {"held_out_pairs": 0 if size == _COUNTS else 500}}  # counts use all pairs
 
     @classmethod
-    def _fitting(cls, values, texts) -> str:
+    def _fitting(cls, values) -> str:
         """Return the size for the text: counts for a small text, unless a setting needs a network."""
         data, training = values.get("data", {}), values.get("training", {}).keys()
         model = values.get("model", {}).keys() - hints_of(aligners()[_COUNTS].config_class).keys()
@@ -168,7 +168,7 @@ class AlignerConfig(ModelSettings):
             return _NETWORK
         if model or network_training or values.keys() & NETWORK_ONLY_SETTINGS:
             return _NETWORK
-        return _COUNTS if count_lines(data, cls, texts) < MIN_PAIRS_FOR_NETWORK else _NETWORK
+        return _COUNTS if count_lines(data, cls) < MIN_PAIRS_FOR_NETWORK else _NETWORK
 
     def __post_init__(self):
         super().__post_init__()

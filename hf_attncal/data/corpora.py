@@ -37,10 +37,9 @@ except ImportError:  # datasets < 4 calls the same feature `Sequence`
     from datasets import Sequence as List
 
 PARALLEL, PLAIN = ("source", "target"), ("text",)  # columns of the two kinds of text
-Reader = Callable[[Path], list[str]]
 
 
-def read_parallel(source: str | Path, target: str | Path, read: Reader = read_lines) -> Dataset:
+def read_parallel(source: str | Path, target: str | Path) -> Dataset:
     """Read two parallel files into a Dataset with the columns "source" and "target".
 
     Pairs with an empty side stay, so row n is line n + 1. `tokenize_pairs` drops and counts them.
@@ -48,17 +47,16 @@ def read_parallel(source: str | Path, target: str | Path, read: Reader = read_li
     Raises:
         ValueError: a file that `read_pairs` refuses.
     """
-    return Dataset.from_dict(dict(zip(PARALLEL, read_pairs(source, target, read), strict=True)))
+    return Dataset.from_dict(dict(zip(PARALLEL, read_pairs(source, target), strict=True)))
 
 
-def load_parallel(spec: Mapping[str, Any], read: Reader = read_lines) -> Dataset:
+def load_parallel(spec: Mapping[str, Any]) -> Dataset:
     """Load a Dataset with the columns "source" and "target" from an entry of a configuration.
 
     Args:
         spec: entry `{source: path, target: path}`, where both may be lists of files to concatenate, or
             `{dataset: id, split: ..., source_field: ..., target_field: ...}` with an optional `config`, loaded by
             `datasets.load_dataset`. A field may be nested: `translation.en`.
-        read: function that returns the lines of a file. Default: `read_lines`.
 
     Raises:
         ValueError: unknown or missing keys, lists of different lengths, a missing field of the dataset, or a file that
@@ -72,16 +70,15 @@ def load_parallel(spec: Mapping[str, Any], read: Reader = read_lines) -> Dataset
         raise ValueError(
             f"`source` lists {len(sources)} files and `target` {len(targets)}: give one target file per source file."
         )
-    return concatenate_datasets([read_parallel(*pair, read) for pair in zip(sources, targets, strict=True)])
+    return concatenate_datasets([read_parallel(*pair) for pair in zip(sources, targets, strict=True)])
 
 
-def load_plain(spec: Mapping[str, Any], read: Reader = read_lines) -> Dataset:
+def load_plain(spec: Mapping[str, Any]) -> Dataset:
     """Load a Dataset with the column "text" from an entry of a configuration; row n is line n + 1.
 
     Args:
         spec: entry `{text: path}`, where the path may be a list of files to concatenate, or `{dataset: id, split:
             ..., text_field: ...}` with an optional `config`, as in `load_parallel`.
-        read: function that returns the lines of a file. Default: `read_lines`.
 
     Raises:
         ValueError: unknown or missing keys, a missing field of the dataset, or a file that `read_lines` refuses.
@@ -89,7 +86,7 @@ def load_plain(spec: Mapping[str, Any], read: Reader = read_lines) -> Dataset:
     _check_spec(spec, PLAIN)
     if "dataset" in spec:
         return _load_fields(spec, PLAIN)
-    return Dataset.from_dict({"text": list(chain.from_iterable(map(read, map(Path, _as_list(spec["text"])))))})
+    return Dataset.from_dict({"text": list(chain.from_iterable(map(read_lines, _as_list(spec["text"]))))})
 
 
 def _check_spec(spec: Mapping[str, Any], sides: Sequence[str]) -> None:

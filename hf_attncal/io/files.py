@@ -59,20 +59,17 @@ def lines_of(text: Text | Iterable[Any]) -> list[Any]:
     return lines
 
 
-def read_pairs(
-    source: Text, target: Text, read: Callable[[Path], list[str]] | None = None
-) -> tuple[list[str], list[str]]:
+def read_pairs(source: Text, target: Text) -> tuple[list[str], list[str]]:
     """Read two parallel texts.
 
     Args:
         source, target: files or lines.
-        read: function that returns the lines of a file. Default: `read_lines`.
 
     Raises:
         ValueError: different numbers of lines, or a file that `read_lines` refuses.
     """
     sides = {"source": source, "target": target}
-    lines = [read(Path(text)) if read and is_file(text) else lines_of(text) for text in sides.values()]
+    lines = [lines_of(text) for text in sides.values()]
     if len(lines[0]) != len(lines[1]):
         names = [text_name(text, side) for side, text in sides.items()]
         raise ValueError(
@@ -99,7 +96,7 @@ def check_readable(*paths: str | None) -> None:
         )
 
 
-def read_lines(path: str | os.PathLike[str], digest: Any = None) -> list[str]:
+def read_lines(path: str | os.PathLike[str]) -> list[str]:
     """Read the lines of a UTF-8 text file, without line ends; a `.gz` file is decompressed.
 
     Only LF and CRLF end a line. Unicode separators such as U+2028 and the form feed do not: they would shift every
@@ -107,7 +104,6 @@ def read_lines(path: str | os.PathLike[str], digest: Any = None) -> list[str]:
 
     Args:
         path: path of the file.
-        digest: hash of `hashlib` to update with the bytes on the disk. Default: none.
 
     Raises:
         ValueError: the file is missing, is neither a regular file nor a pipe (`<(command)`, which is read once),
@@ -122,8 +118,6 @@ def read_lines(path: str | os.PathLike[str], digest: Any = None) -> list[str]:
         data = path.read_bytes()
     except OSError as error:
         raise ValueError(f"Text file `{path}` cannot be read: {error.strerror or error}.") from error
-    if digest is not None:
-        digest.update(data)
     try:
         text = gzip.decompress(data) if is_compressed(path) else data
     except READ_ERRORS as error:

@@ -88,10 +88,10 @@ class AdapterConfig(Settings):
     links = LINKS_OF_SPLITS
 
     @classmethod
-    def defaults(cls, values, texts):
+    def defaults(cls, values):
         sections = {"adapter": {}, "training": TRAINING_DEFAULTS | {"output_dir": "runs/adapter"}}
         if values.get("preset"):
-            merge_settings(sections, sections_of(cls, values, adapter_defaults, texts))
+            merge_settings(sections, sections_of(cls, values, adapter_defaults))
         section = values.get("adapter", {})
         if values.get("preset") and section.get("leaky"):
             sections["adapter"]["null_mass"] = _NULL_MASS

@@ -46,10 +46,10 @@ class LanguageConfig(ModelSettings):
     job = "language"
 
     @classmethod
-    def defaults(cls, values, texts):
+    def defaults(cls, values):
         sections = {"training": TRAINING_DEFAULTS | {"output_dir": "runs/language"}, "model": {}}
         if values.get("preset"):
-            merge_settings(sections, sections_of(cls, values, language_defaults, texts))
+            merge_settings(sections, sections_of(cls, values, language_defaults))
             if values.get("model", {}).get("init_from"):
                 sections["model"] = {}  # sizes come from that model
             harden(sections, values)

@@ -20,7 +20,6 @@ from hf_attncal.families import Family
 
 from .sections import check_section, hints_of, merge_settings, read_settings
 from .settings import Settings
-from .text import Texts
 
 MIN_PAIRS, MAX_PAIRS = 2_000, 2_000_000
 # Number of pairs of configs/translation/wpt03_small.yaml, at which most rules have their kink.
@@ -50,7 +49,6 @@ def sections_of(
     config_class: type[Settings],
     values: dict[str, Any],
     fitted: Callable[[int, int | None], dict[str, Any]],
-    texts: Texts,
 ) -> dict[str, Any]:
     """Return the sections of the preset named in `values`, fitted to their text.
 
@@ -58,7 +56,6 @@ def sections_of(
         config_class: settings class of the job.
         values: settings as in YAML.
         fitted: function from number of lines and of optimiser steps (None: fitted to the text) to sections.
-        texts: reader of the text.
 
     Raises:
         ValueError: an unknown preset, or no text to fit it to.
@@ -68,7 +65,7 @@ def sections_of(
     sections = read_preset(job, name)
     if name in _FITTED:
         steps = config_class.explicit_steps(values)
-        fitting = fitted(count_lines(values.get("data", {}), config_class, texts), steps or None)
+        fitting = fitted(count_lines(values.get("data", {}), config_class), steps or None)
         if "num_train_epochs" in values.get("training", {}) and not steps:  # the number of steps depends on the tokens
             planned = fitting["training"].pop("max_steps")
             fitting["training"] |= {key: fitting["training"][key] / planned for key in _SHARES}
@@ -133,7 +130,7 @@ def harden(sections: dict[str, Any], values: dict[str, Any]) -> None:
     sections["model"] |= model
 
 
-def count_lines(section: dict[str, Any], config_class: type[Settings], texts: Texts) -> int:
+def count_lines(section: dict[str, Any], config_class: type[Settings]) -> int:
     """Return the number of lines per side of the training text in a section `data`.
 
     Raises:
@@ -142,7 +139,6 @@ def count_lines(section: dict[str, Any], config_class: type[Settings], texts: Te
     data_class = hints_of(config_class)["data"]
     check_section(section, hints_of(data_class), "data")
     data = data_class(**section)
-    data.texts = texts
     data.check(config_class.links)
     return data.size()
 

@@ -128,7 +128,7 @@ class Seq2SeqConfig(ModelSettings):
     guided = False  # True if the model learns word links
 
     @classmethod
-    def defaults(cls, values, texts):
+    def defaults(cls, values):
         own = {"backbone": default_of(cls.job).name}
         section = values.get("model", {})
         backbone, families = (own | section)["backbone"], translators()
@@ -137,7 +137,7 @@ class Seq2SeqConfig(ModelSettings):
         sections = {"model": own.copy(), "training": TRAINING_DEFAULTS | {"output_dir": f"runs/{cls.job}"}}
         if values.get("preset"):
             check_preset(cls.job, values["preset"], family, families)
-            merge_settings(sections, sections_of(cls, values, family.resolve("sizes"), texts))
+            merge_settings(sections, sections_of(cls, values, family.resolve("sizes")))
             if section.get("init_from"):
                 sections["model"] = own  # the other fields come from that model
             anneal(sections, "model", values)

@@ -21,7 +21,7 @@ from hf_attncal.inference.opening import MODEL_FILES, TOKENIZER_FILES, bf16_is_f
 from hf_attncal.models.limits import LIMITS
 
 from .sections import Kernel, Positive, Refused, check_section, hints_of, merge_settings, naming
-from .text import DataConfig, TextConfig, Texts
+from .text import DataConfig, TextConfig
 from .token_batches import AttnCalTrainingArguments, TokenBatchArguments
 
 
@@ -95,12 +95,11 @@ class Settings:
     links: ClassVar[dict[str, str]] = {}
 
     @classmethod
-    def make(cls, values: dict[str, Any], texts: Texts | None = None) -> Self:
+    def make(cls, values: dict[str, Any]) -> Self:
         """Return the checked settings of a nested dictionary (the content of a YAML file).
 
         Args:
             values: nested dictionary; a `job` in it must be this job.
-            texts: reader with the text files read so far. Default: a new one.
 
         Raises:
             ValueError: another job, an unknown key, a value of the wrong type or out of range, or settings that
@@ -109,19 +108,19 @@ class Settings:
         values = copy.deepcopy(values)
         if (job := values.pop("job", cls.job)) != cls.job:
             raise ValueError(f"`job` must be {cls.job} here, got {job!r}. Use settings of the job {cls.job}.")
-        hints, texts = hints_of(cls), texts or Texts()
+        hints = hints_of(cls)
         check_section(values, hints)
-        merged = merge_settings(copy.deepcopy(cls.defaults(values, texts)), copy.deepcopy(values))
+        merged = merge_settings(copy.deepcopy(cls.defaults(values)), copy.deepcopy(values))
         for name, value in merged.items():
             if dataclasses.is_dataclass(hints[name]):
                 check_section(value, hints_of(hints[name]), name)
                 merged[name] = hints[name](**value)
         settings = cls(**merged)
-        settings.explicit, settings.data.texts = values, texts
+        settings.explicit = values
         return settings
 
     @classmethod
-    def defaults(cls, values: dict[str, Any], texts: Texts) -> dict[str, Any]:
+    def defaults(cls, values: dict[str, Any]) -> dict[str, Any]:
         """Return preset values for the keys missing from `values`, not including the defaults of the classes."""
         raise NotImplementedError
 

@@ -1,9 +1,8 @@
-"""Text of a run: the section `data`, a reader that reads each file once, held-out rows, and word links."""
+"""Text of a run: the section `data`, held-out rows, and word links."""
 
-import hashlib
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
@@ -28,43 +27,6 @@ LINKS_OF_SPLITS = {"train": "guide", "dev": "gold", "test": "gold"}
 MAX_GOLD_BYTES = 10_000  # per side; two such sides take at most 3 GB to align
 # Functions for word links and guided heads, by name; `hf_attncal.alignment` registers them.
 LINKERS: dict[str, Callable[..., Any]] = {}
-
-
-# ---- files ----
-
-
-@dataclass
-class TextFile:
-    """Text file in memory: lines (until `Texts.take`), number of lines, and SHA-256 of its bytes."""
-
-    lines: list[str] | None
-    size: int
-    sha256: str
-
-
-@dataclass
-class Texts:
-    """Reader of text files that reads each file once for its lines, their number and its SHA-256."""
-
-    _files: dict[Path, TextFile] = field(default_factory=dict)
-
-    def read(self, path: Path) -> TextFile:
-        """Read a file, or return it if it was read before.
-
-        Raises:
-            ValueError: the file cannot be read; see `files.read_lines`.
-        """
-        if path not in self._files:
-            digest = hashlib.sha256()
-            lines = read_lines(path, digest)
-            self._files[path] = TextFile(lines, len(lines), digest.hexdigest())
-        return self._files[path]
-
-    def take(self, path: Path) -> list[str]:
-        """Return the lines of a file and free their memory here; raises as `read` does."""
-        file = self.read(path)
-        lines, file.lines = file.lines, None
-        return read_lines(path) if lines is None else lines
 
 
 def as_list(names: str | list[str]) -> list[str]:
@@ -96,11 +58,6 @@ class TextConfig:
     sides: ClassVar[tuple[str, ...]]
     units: ClassVar[str]  # name of the rows in results
     held_out: ClassVar[property]  # number of train rows to use as dev where there is no dev text
-
-    @cached_property
-    def texts(self) -> Texts:
-        """Reader of the files; `Settings.make` replaces it by the reader of the run."""
-        return Texts()
 
     def load(self, split: str) -> Dataset:
         """Load the text of a split, with a column per side.
@@ -141,16 +98,10 @@ class TextConfig:
                 )
         return files
 
+    @cached_property
     def hashes(self) -> dict[str, str]:
-        """Map each file name in the settings to its SHA-256, or "" for a missing file."""
-        files, hashes = self.files(), {}
-        for _, key, names in self.named_files():
-            for name in names:
-                if not files[name].is_file():
-                    hashes[name] = ""
-                else:
-                    hashes[name] = sha256(files[name]) if key in LINKS else self.texts.read(files[name]).sha256
-        return hashes
+        """SHA-256 of each file in the settings by its name, at the first use; "" for a missing file."""
+        return {name: sha256(path) if path.is_file() else "" for name, path in self.files().items()}
 
     def size(self) -> int:
         """Return the number of lines per side of the training text.
@@ -163,13 +114,13 @@ class TextConfig:
         entry = self.corpus("train")
         if "dataset" in entry:
             return len(self.load("train"))
-        return sum(self.texts.read(Path(file)).size for file in entry[self.sides[0]])
+        return sum(len(read_lines(file)) for file in entry[self.sides[0]])
 
     def line(self, split: str, row: int) -> str:
         """Describe the origin of a row of a split: line and file, or the row of a Hub dataset."""
         entry = self.corpus(split)
-        for file in map(Path, entry.get(self.sides[0], ())):
-            size = self.texts.read(file).size
+        for file in entry.get(self.sides[0], ()):
+            size = len(read_lines(file))
             if row < size:
                 return f"line {row + 1} of {file}"
             row -= size
@@ -237,7 +188,7 @@ class DataConfig(TextConfig):
         return min(size, self.train_pairs or size)
 
     def load(self, split: str) -> Dataset:
-        text = load_parallel(self.corpus(split), self.texts.take)
+        text = load_parallel(self.corpus(split))
         if split != "train" or self.train_pairs is None:
             return text
         if len(text) < self.train_pairs:
@@ -265,7 +216,7 @@ class PlainConfig(TextConfig):
     held_out = property(attrgetter("held_out_lines"))
 
     def load(self, split: str) -> Dataset:
-        return load_plain(self.corpus(split), self.texts.take)
+        return load_plain(self.corpus(split))
 
 
 # ---- held-out rows ----

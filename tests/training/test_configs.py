@@ -23,7 +23,6 @@ from hf_attncal.training.language import LanguageConfig
 from hf_attncal.training.sections import hints_of, read_settings
 from hf_attncal.training.seq2seq import TranslationConfig
 from hf_attncal.training.summarization import SummarizationConfig
-from hf_attncal.training.text import Texts
 
 FOLDER = Path(__file__).parents[2] / "configs"
 JOBS = {
@@ -94,7 +93,7 @@ def test_reference_explains_every_key_of_our_own_sections(job):
         "tokens_per_batch",
         "bf16",
         "save_total_limit",
-        *JOBS[job].defaults({}, Texts())["training"],
+        *JOBS[job].defaults({})["training"],
     }
     keys -= {"max_steps"}  # of the aligner's size "base"
     added = {"mask_learning_rate", "adagrad_initial_accumulator", "agreement_warmup_steps"}

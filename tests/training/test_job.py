@@ -1,6 +1,5 @@
-"""Parts that all jobs share: a file has the name of its job, and a text is read once."""
+"""Parts that all jobs share."""
 
-import sys
 from pathlib import Path
 from pkgutil import resolve_name
 
@@ -10,21 +9,8 @@ import train as script
 from hf_attncal.alignment.aligner_job import AlignerConfig, AlignerJob
 from hf_attncal.command_table import JOBS
 from hf_attncal.training.job import Job
-from hf_attncal.training.seq2seq import TranslationConfig, train_translation
+from hf_attncal.training.seq2seq import TranslationConfig
 from hf_attncal.training.settings import Settings
-
-SIZES = {
-    **{name: 16 for name in ("d_model", "encoder_ffn_dim", "decoder_ffn_dim")},
-    **{name: 1 for name in ("encoder_layers", "decoder_layers")},
-    **{name: 2 for name in ("encoder_attention_heads", "decoder_attention_heads")},
-}
-OPENED: list[str] = []
-
-
-@pytest.fixture(scope="module", autouse=True)
-def audit():
-    """Note the files that are opened; a hook cannot be taken away."""
-    sys.addaudithook(lambda event, given: OPENED.append(str(given[0])) if event == "open" else None)
 
 
 @pytest.fixture
@@ -50,28 +36,6 @@ def test_every_job_has_the_name_of_its_settings():
         assert issubclass(job, Job)
         assert issubclass(job.settings, Settings)
         assert job.settings.job == name
-
-
-def test_a_training_text_is_read_once(text):
-    """One reading serves the preset's count, the hash of the run and its results, and the training."""
-    OPENED.clear()
-    config = TranslationConfig.make(settings(text, preset="small", model=SIZES))
-    results = train_translation(config)
-    assert results["steps"] == 2
-    assert len(results["data_sha256"]["train.en"]) == 64
-    for side in ("en", "de"):
-        assert OPENED.count(str(text / f"train.{side}")) == 1
-
-
-@pytest.mark.parametrize("size", ["hmm", "small"])
-def test_the_text_of_an_aligner_is_read_once(text, size):
-    small = {"d_model": 16, "ffn_dim": 16, "attention_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
-    values = settings(text, model={"size": size} | (small if size == "small" else {}))
-    if size == "hmm":
-        del values["training"]["max_steps"]
-    OPENED.clear()
-    AlignerJob.train(AlignerConfig.make(values))
-    assert OPENED.count(str(text / "train.en")) == 1
 
 
 def test_settings_without_a_job_get_a_remedy(tmp_path):
