@@ -32,8 +32,7 @@ from detection import Detection, detection
 
 from hf_attncal.checking.checker import Checker, SharedTargets
 from hf_attncal.checking.verdicts import VERDICTS, PairVerdict
-from hf_attncal.io.encoding import open_to_read
-from hf_attncal.io.files import write_json
+from hf_attncal.io.files import open_to_read, write_json
 from hf_attncal.metrics import records
 
 Pairs = list[tuple[str, str]]

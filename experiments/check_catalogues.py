@@ -36,9 +36,8 @@ import hf_attncal
 from hf_attncal.alignment.encoder_prior import EncoderPrior
 from hf_attncal.checking.checker import Checker
 from hf_attncal.checking.documents.check_documents import DocumentCheck
-from hf_attncal.io.encoding import open_to_read
 from hf_attncal.io.errors import CommandError
-from hf_attncal.io.files import write_json
+from hf_attncal.io.files import open_to_read, write_json
 from hf_attncal.io.streams import json_line
 from hf_attncal.metrics.records import record
 

@@ -60,8 +60,7 @@ from hf_attncal.checking.rules import fit_rules
 from hf_attncal.data.segmentation import Segments, segment
 from hf_attncal.data.translation_errors import plant_errors
 from hf_attncal.data.words import is_punctuation
-from hf_attncal.io.encoding import open_to_read
-from hf_attncal.io.files import sha256, write_json
+from hf_attncal.io.files import open_to_read, sha256, write_json
 from hf_attncal.layouts import DEFAULT_ENCODER, WEIGHTS
 from hf_attncal.metrics import records
 

@@ -17,8 +17,7 @@ import urllib.request
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from hf_attncal.io.encoding import READ_ERRORS
-from hf_attncal.io.files import write_bytes
+from hf_attncal.io.files import READ_ERRORS, write_bytes
 
 Fetch = Callable[[str], bytes]  # returns the bytes of a file, given its address
 Files = dict[str, bytes]  # name -> text in UTF-8, not compressed even if the name ends in .gz

@@ -16,8 +16,8 @@ from hf_attncal.data.languages import set_languages
 from hf_attncal.data.segmentation import Segments, segment, white_space_words, without_spaces
 from hf_attncal.data.words import SEPARATORS, check_cells, split_words
 from hf_attncal.families import source_of
-from hf_attncal.io.encoding import check_line
 from hf_attncal.io.errors import ITEMS_AT_ONCE, piecewise
+from hf_attncal.io.files import check_line
 
 from .count_learner import PASSES, Adaptation, adapt_counts
 from .links import SYMMETRIZATIONS, Pair, WordAlignment, merge, of_raw_words, unaligned

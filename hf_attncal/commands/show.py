@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from hf_attncal.inference.encoder_decoders import load_model
 from hf_attncal.inference.opening import check_loadable, fetched
 from hf_attncal.inference.running import Running
-from hf_attncal.io.encoding import decoded
 from hf_attncal.io.errors import CommandError, check_range, user_errors
-from hf_attncal.io.files import check_readable, lines_of
+from hf_attncal.io.files import check_readable, decoded, lines_of
 from hf_attncal.io.streams import check_files, files_among, standard_input
 
 from .kinds import Model, Showing, Text, Written

@@ -9,9 +9,8 @@ from contextlib import ExitStack, contextmanager
 from itertools import islice
 from typing import Any, BinaryIO, NamedTuple
 
-from hf_attncal.io.encoding import READ_ERRORS
 from hf_attncal.io.errors import CommandError, user_errors
-from hf_attncal.io.files import Text, lines_of, split_lines
+from hf_attncal.io.files import READ_ERRORS, Text, lines_of, split_lines
 from hf_attncal.io.messages import LOG
 from hf_attncal.io.streams import (
     LONGEST_LINE,

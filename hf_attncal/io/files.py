@@ -1,9 +1,11 @@
-"""Read lines, and write a file or a folder atomically.
+"""Read lines of UTF-8, also compressed, and write a file or a folder atomically.
 
 A file is renamed to its name only when it is complete and on the disk, as a process may be killed at any system call
-and the power may fail.
+and the power may fail. Files are compressed by gzip, by the suffix .gz of their names; they are reproducible, without
+names and times.
 """
 
+import codecs
 import errno
 import gzip
 import hashlib
@@ -13,20 +15,31 @@ import platform
 import re
 import shutil
 import sys
-from codecs import BOM_UTF8
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
-from typing import Any, TextIO, TypeGuard
+from typing import Any, BinaryIO, TextIO, TypeGuard
 
 from hf_attncal.layouts import UNFINISHED
 
-from .encoding import READ_ERRORS, check_line, decoded, is_compressed
 from .errors import CommandError
 from .gate import check_file, note_inputs, open_descriptor, saving_into
 
+COMPRESSED = ".gz"
+# Errors of reading a file that is damaged, incomplete, followed by other bytes, or not compressed at all.
+READ_ERRORS = (OSError, EOFError, zlib.error)
+# First bytes of compressed files, and the programs that decompress them.
+_PROGRAMS = {b"\x1f\x8b": "zcat", b"\xfd7zXZ\x00": "xzcat", b"\x28\xb5\x2f\xfd": "zstdcat"}
+# Encodings by byte-order mark. The mark of UTF-32LE begins with the mark of UTF-16LE, so it comes first.
+_MARKS = {
+    codecs.BOM_UTF32_LE: "UTF-32",
+    codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
 # A full disk, quota or file; and the messages of safetensors and tokenizers, then torch, for it.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FULL_IN_WORDS = re.compile(
@@ -130,7 +143,7 @@ def read_lines(path: str | os.PathLike[str]) -> list[str]:
 
 def split_lines(data: bytes, name: str) -> list[str]:
     """Return the lines of a text in bytes; see `read_lines`. `name` is its name in messages."""
-    text = decoded(data.removeprefix(BOM_UTF8), name)
+    text = decoded(data.removeprefix(codecs.BOM_UTF8), name)
     if not text.strip():
         raise ValueError(f"`{name}` is empty ({len(data)} bytes without text). Give a file with sentences.")
     lines = text.split("\n")
@@ -188,6 +201,95 @@ def sha256(path: str | os.PathLike[str]) -> str:
     """Return the SHA-256 of a file's bytes in hexadecimal."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# ---- files compressed by gzip ----
+
+
+def is_compressed(path: str | PurePath) -> bool:
+    """Return whether the name of a file has the suffix of a compressed file."""
+    return PurePath(path).suffix == COMPRESSED
+
+
+def open_to_read(path: str | Path) -> BinaryIO:
+    """Open a file to read its decompressed bytes; concatenated compressed files read like one.
+
+    Raises:
+        OSError, EOFError: the file cannot be opened, or has no bytes, which gzip takes for an empty text. The stream
+            raises `READ_ERRORS`.
+    """
+    file = open(path, "rb")  # noqa: SIM115
+    if not is_compressed(path):
+        return file
+    if not file.peek(1):
+        file.close()
+        raise EOFError("0 bytes; a .gz file has more even without text")
+    return _closing(gzip.GzipFile(fileobj=file), file)
+
+
+class _Writer(gzip.GzipFile):
+    """Compressed output; `flush` does not flush the compressor, as that would add bytes each time."""
+
+    def flush(self, *_: Any) -> None:
+        """Do nothing; closing the file completes it."""
+
+
+def compressing(file: BinaryIO) -> BinaryIO:
+    """Wrap `file` in a stream that compresses into it and closes it."""
+    return _closing(_Writer("", "wb", compresslevel=6, fileobj=file, mtime=0), file)
+
+
+def _closing(packed: Any, file: BinaryIO) -> BinaryIO:
+    """Return a stream of gzip that closes its file."""
+    packed.myfileobj = file
+    return packed
+
+
+# ---- characters ----
+
+
+def decoded(data: bytes, name: str, number: int = 1, whole: bool = True) -> str:
+    """Decode a text, or lines of a text.
+
+    Args:
+        data: bytes in UTF-8, without a byte-order mark.
+        name: name of the text in messages.
+        number: number of the first line in `data`. Default: 1.
+        whole: False to drop an incomplete character at the end. Default: True.
+
+    Raises:
+        ValueError: the data is not UTF-8 or has a NUL. The message has the line and a remedy.
+    """
+    try:
+        text, _ = codecs.utf_8_decode(data, "strict", whole)
+    except UnicodeDecodeError as error:
+        at, problem = error.start, "is not UTF-8 (byte {})"
+        remedy = "Convert the text first, for example with `iconv -f latin1 -t utf-8`."
+        if number == 1:
+            encoding = next((encoding for mark, encoding in _MARKS.items() if data.startswith(mark)), None)
+            program = next((program for mark, program in _PROGRAMS.items() if data.startswith(mark)), None)
+            if encoding is not None:
+                problem = f"is {encoding}, not UTF-8"
+                remedy = f"Convert the text first: `iconv -f {encoding} -t UTF-8`."
+            elif program is not None:
+                remedy = f"It is compressed: give `<({program} FILE)`, or a .gz file under a name that ends with .gz."
+    else:
+        if "\0" not in text:
+            return text
+        at, problem = data.index(0), "has a NUL byte (byte {})"
+        remedy = "Convert the text to UTF-8 (`iconv`); if it is UTF-8, delete the NUL bytes: `tr -d '\\000'`."
+    number, at = number + data.count(b"\n", 0, at), at - data.rfind(b"\n", 0, at)
+    raise ValueError(f"line {number} of {name} {problem.format(at)}. {remedy}")
+
+
+def check_line(line: Any, number: int, name: str = "the lines") -> None:
+    """Raise ValueError for a text, or a list or tuple of texts, with a NUL; the message has `number` and `name`."""
+    if _has_nul(line):
+        raise ValueError(f"line {number} of {name} has a NUL byte. Delete it.")
+
+
+def _has_nul(line: Any) -> bool:
+    return "\0" in line if isinstance(line, str) else isinstance(line, list | tuple) and any(map(_has_nul, line))
 
 
 # ---- writing ----

@@ -12,9 +12,21 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, Protocol, TypeVar, runtime_checkable
 
-from hf_attncal.io.encoding import READ_ERRORS, check_line, compressing, decoded, is_compressed, open_to_read
 from hf_attncal.io.errors import CommandError, explain, one_line, user_errors
-from hf_attncal.io.files import Text, check_readable, give_name, is_file, read_pairs, text_name
+from hf_attncal.io.files import (
+    READ_ERRORS,
+    Text,
+    check_line,
+    check_readable,
+    compressing,
+    decoded,
+    give_name,
+    is_compressed,
+    is_file,
+    open_to_read,
+    read_pairs,
+    text_name,
+)
 from hf_attncal.io.gate import check_file, is_special, locked, note_inputs, open_descriptor
 from hf_attncal.io.messages import LOG
 

@@ -18,8 +18,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import torch
 from huggingface_hub.errors import StrictDataclassError
 
-from hf_attncal.io.encoding import decoded
-from hf_attncal.io.files import load_yaml
+from hf_attncal.io.files import decoded, load_yaml
 
 Positive = Annotated[int, 1]  # minimum, and optionally a maximum
 NotNegative = Annotated[int, 0]

@@ -8,7 +8,7 @@ import pytest
 from hf_attncal.alignment import WordAligner
 from hf_attncal.commands import main
 from hf_attncal.data.segmentation import segment
-from hf_attncal.io.encoding import compressing, open_to_read
+from hf_attncal.io.files import compressing, open_to_read
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 
 ENGLISH = ["The old house, the red house.", "It's red!", "An old, old house", ""] * 30

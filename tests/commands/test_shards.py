@@ -13,7 +13,7 @@ from hf_attncal.alignment.count_learner import CountLearner
 from hf_attncal.commands import main
 from hf_attncal.data.texts import PairText, part_of
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
-from hf_attncal.io.encoding import compressing, open_to_read
+from hf_attncal.io.files import compressing, open_to_read
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel
 

@@ -5,8 +5,7 @@ import gzip
 import pytest
 
 from hf_attncal.commands import main
-from hf_attncal.io.encoding import READ_ERRORS, compressing, open_to_read
-from hf_attncal.io.files import read_lines
+from hf_attncal.io.files import READ_ERRORS, compressing, open_to_read, read_lines
 
 TEXT = "".join(f"line {number} of a text, with ä\n" for number in range(20_000)).encode()
 

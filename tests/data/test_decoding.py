@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from hf_attncal.commands import main
-from hf_attncal.io.encoding import decoded
 from hf_attncal.io.errors import CommandError
-from hf_attncal.io.files import lines_of, read_lines
+from hf_attncal.io.files import decoded, lines_of, read_lines
 from hf_attncal.io.streams import read_windows
 
 TEXTS = {

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import PurePath
 from typing import NamedTuple
 
-from hf_attncal.io.encoding import is_compressed, open_to_read
 from hf_attncal.io.errors import CommandError, one_line
+from hf_attncal.io.files import is_compressed, open_to_read
 
 from .bilingual_files import note_po, read_csv, read_po, read_tsv
 from .segments import Document, Notes, check_segments, language_code

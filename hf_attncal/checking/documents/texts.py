@@ -2,7 +2,7 @@
 
 import re
 
-from hf_attncal.io.encoding import decoded
+from hf_attncal.io.files import decoded
 
 _TAGS = re.compile(r"</?[A-Za-z](?![^<>\s]*(?:://|@))[^<>]{0,500}>")
 
