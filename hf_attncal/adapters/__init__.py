@@ -11,8 +11,7 @@ from .checkpoints import save_adapter
 from .configuration import AttentionCalibrationConfig
 from .export import export_calibrated
 from .layers import adapter_layers
-from .null_mass import set_null_mass
-from .tuner import AttentionCalibrationModel, register_with_peft
+from .tuner import AttentionCalibrationModel, register_with_peft, set_null_mass
 
 register_with_peft()
 

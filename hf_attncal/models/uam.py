@@ -27,36 +27,10 @@ from torch import Tensor, nn
 from transformers.generation import SuppressTokensLogitsProcessor
 
 
-def expected_counts(logits: Tensor, target_mask: Tensor) -> Tensor:
-    """Return `sum_j q_j`, the expected number of predictions of each token, `q_j = softmax(logits_j)` (eq. 13).
-
-    Args:
-        logits: logits of the source vocabulary, (B, T, V).
-        target_mask: True for real target steps, (B, T).
-
-    Returns:
-        (B, V), in float32 at least.
-    """
-    probabilities = torch.softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))
-    return probabilities.masked_fill(~target_mask.unsqueeze(-1), 0.0).sum(dim=1)
-
-
-def token_counts(input_ids: Tensor, source_mask: Tensor, like: Tensor) -> Tensor:
-    """Return the number of times that each token of the vocabulary occurs in each source, `sum_i x_i` of eq. 18.
-
-    Args:
-        input_ids: source tokens, (B, S).
-        source_mask: True for real source tokens, (B, S).
-        like: tensor with the shape (B, V) and dtype of the result.
-
-    Returns:
-        (B, V).
-    """
-    return torch.zeros_like(like).scatter_add_(1, input_ids, source_mask.to(like.dtype))
-
-
 def source_loss(logits: Tensor, target_mask: Tensor, input_ids: Tensor, source_mask: Tensor, scale: float) -> Tensor:
     """Return `L_src = 1/C ||sum_j q_j - sum_i x_i||_2^2` (eq. 18 without its constant), summed over the sentences.
+
+    `q_j = softmax(logits_j)` (eq. 13).
 
     Args:
         logits: logits of the source vocabulary, (B, T, V).
@@ -68,8 +42,10 @@ def source_loss(logits: Tensor, target_mask: Tensor, input_ids: Tensor, source_m
     Returns:
         A scalar.
     """
-    predicted = expected_counts(logits, target_mask)
-    return (predicted - token_counts(input_ids, source_mask, predicted)).square().sum() / scale
+    probabilities = torch.softmax(logits, dim=-1, dtype=torch.promote_types(logits.dtype, torch.float32))  # q
+    predicted = probabilities.masked_fill(~target_mask.unsqueeze(-1), 0.0).sum(dim=1)  # (B, V)
+    counts = torch.zeros_like(predicted).scatter_add_(1, input_ids, source_mask.to(predicted.dtype))
+    return (predicted - counts).square().sum() / scale
 
 
 def source_token_probabilities(logits: Tensor, input_ids: Tensor, source_mask: Tensor) -> Tensor:

@@ -22,8 +22,8 @@ from transformers import (
 from hf_attncal.adapters.checkpoints import peft_uses_old_names
 from hf_attncal.adapters.configuration import AttentionCalibrationConfig
 from hf_attncal.adapters.layers import cross_attentions, observable_attentions
-from hf_attncal.adapters.null_mass import set_null_mass
 from hf_attncal.adapters.observer_learning import learn_observer, nearest_head
+from hf_attncal.adapters.tuner import set_null_mass
 from hf_attncal.data.collators import LinkCollator
 from hf_attncal.data.languages import set_languages
 from hf_attncal.families import FAMILIES, backbones, stock_type
