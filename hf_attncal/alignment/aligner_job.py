@@ -25,7 +25,7 @@ from hf_attncal.data.rows import Rows
 from hf_attncal.data.segmentation import fold_line
 from hf_attncal.data.words import WordTokenizer, WordTokens
 from hf_attncal.families import Family, aligners
-from hf_attncal.hub.model_cards import Result, write_model_card, write_section
+from hf_attncal.hub.model_cards import Result, write_model_card
 from hf_attncal.inference.reading import evaluating
 from hf_attncal.io.files import write_json
 from hf_attncal.layouts import COUNTS, RESULTS
@@ -406,10 +406,8 @@ class AlignerJob(Job):
         scores = [Result(f"AER on {name}", 100 * score["aer"], score["signature"]) for name, score in scored]
         summary, about = f"A word aligner: {self.config.family.summary}.", about_run(self.config, results)
         write_model_card(folder, **about, summary=summary, results=scores, example=PAIR)
-        if (calibration := self.calibration) is not None:
-            calibration.probabilities.save(folder)
-            scores_of_links = {"before": calibration.before, "after": calibration.after}
-            write_section(folder, "link_probabilities", **scores_of_links, measured_on=calibration.measured_on)
+        if self.calibration is not None:
+            self.calibration.save(folder)
 
     # ---- statistical aligner ----
 
