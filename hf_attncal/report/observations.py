@@ -2,24 +2,27 @@
 
 They follow the analyses of Lu et al. (TASLP 2022, sections III and IV): how often attention selects the source token
 that contributes most, by entropy and part of speech; and the changes by calibration. From Mask-Align (Chen et al.
-2021) comes the attention per group of tokens.
+2021) come the attention per group of tokens and the norms of their value vectors.
 
 A step is the prediction of a target token with teacher forcing. Only sums over the steps of each pair are stored,
 which is enough for intervals over pairs (`hf_attncal.metrics.base`).
 
 Choices where the papers are silent: rows are divided by their sum before an entropy, since calibrated and leaky
 attention does not sum to 1. A token has the tag of its word; special tokens count except in figures by tag.
+Norms include the bias of a head's vector and are means over heads and words (Mask-Align's Table 3 has one sentence).
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hf_attncal.data.pharaoh import Link
 from hf_attncal.data.words import NO_WORD, is_punctuation
@@ -33,7 +36,36 @@ from hf_attncal.metrics.reliability import (
     head_average,
     layer_rows,
 )
+from hf_attncal.report.alti import check_blocks, switched_part
 from hf_attncal.report.corpus import tags_of
+
+
+@contextmanager
+def recorded_value_norms(model) -> Iterator[tuple[dict[int, Tensor], dict[int, float]]]:
+    """Record the norms of value vectors of a model built as Marian and BART; other models have none.
+
+    Yields:
+        Decoder layer (counted from 0) -> norms of the value vectors in the last pass, (batch, heads, source); and
+        decoder layer -> norm of NULL, mean over heads.
+    """
+    norms: dict[int, Tensor] = {}
+    nulls: dict[int, float] = {}
+
+    def record(number: int, width: int, module: nn.Module, args: tuple, output: Tensor) -> None:
+        norms[number] = output.detach().unflatten(-1, (-1, width)).norm(dim=-1).transpose(1, 2)
+
+    with ExitStack() as hooks:
+        with suppress(ValueError):
+            check_blocks(model)
+            for number, layer in enumerate(model.get_decoder().layers):
+                attention = layer.encoder_attn
+                hook = partial(record, number, attention.head_dim)
+                hooks.enter_context(attention.v_proj.register_forward_hook(hook))
+                switched = switched_part(attention)
+                if switched is not None and switched.switches.leaky:
+                    nulls[number] = float(switched.null.value.detach().norm(dim=-1).double().mean())
+        yield norms, nulls
+
 
 ENTROPY_THRESHOLDS = tuple(
     0.25 * step for step in range(1, 21)
@@ -71,6 +103,8 @@ class Observations:
         tag_steps: (N, tags), numbers of steps.
         by_group: (N, L, 3), attention to `TOKEN_GROUPS` of the source, mean over heads; sums to 1 with `null`.
         group_tokens: (N, 3), numbers of tokens.
+        group_norms: (N, L, 3), sums of the norms of value vectors, mean over heads; 0 for models without them.
+        null_norms: layer -> norm of the value vector of NULL, mean over heads.
         word_tags: tags of every pair of the corpus.
         best: weight kind -> per pair of the corpus (L, target words), the best source word, -1 for none
             (`best_source_words`); None without `alignments`.
@@ -90,6 +124,8 @@ class Observations:
     tag_steps: np.ndarray
     by_group: np.ndarray
     group_tokens: np.ndarray
+    group_norms: np.ndarray
+    null_norms: Mapping[int, float]
     word_tags: Sequence[tuple[str, ...]] | None = None
     best: Mapping[str, Sequence[np.ndarray]] | None = None
     predicted: Sequence[np.ndarray] | None = None
@@ -170,6 +206,10 @@ class Observations:
         """Return the attention to each of `TOKEN_GROUPS` in a layer, and the numbers of steps: (N, 3, 2)."""
         return np.stack([self.by_group[:, layer], np.repeat(self.steps[:, None], len(TOKEN_GROUPS), axis=1)], axis=2)
 
+    def norms_of_groups(self, layer: int) -> np.ndarray:
+        """Return the sum of norms of value vectors per `TOKEN_GROUPS`, and the numbers of tokens: (N, 3, 2)."""
+        return np.stack([self.group_norms[:, layer], self.group_tokens], axis=2)
+
     def links(self, weights: str, layer: int) -> list[frozenset[Link]]:
         """Return per pair the links from each target word to its best source word by the head average of a layer.
 
@@ -231,10 +271,13 @@ def observe(
     tag_names = tuple(sorted(frequencies, key=lambda tag: (-frequencies[tag], tag)))
     sums = _CorpusSums()
     reading_options: dict[str, Any] = {"details": True, "predictions": alignments, "batch_size": batch_size}
-    for pairs, reading in readings_of_pairs(model, tokenizer, sources, targets, **reading_options):
-        sums.add(pairs, reading, _kinds(pairs, reading, sources, word_tags, tag_names))
+    with recorded_value_norms(model) as (norms, null_norms):
+        for pairs, reading in readings_of_pairs(model, tokenizer, sources, targets, **reading_options):
+            sums.add(pairs, reading, norms, _kinds(pairs, reading, sources, word_tags, tag_names))
     check_some_words(sources, targets)
-    return Observations(tags=tag_names, word_tags=word_tags, **sums.statistics(targets if alignments else None))
+    return Observations(
+        tags=tag_names, null_norms=null_norms, word_tags=word_tags, **sums.statistics(targets if alignments else None)
+    )
 
 
 class _CorpusSums:
@@ -247,8 +290,8 @@ class _CorpusSums:
         self.best: dict[int, dict[str, np.ndarray]] = {}  # best source words of a pair, by kind of weight
         self.predicted: dict[int, np.ndarray] = {}  # whether the words of a pair are predicted
 
-    def add(self, pairs: list[TokenPair], reading: Reading, kinds: list[Tensor]) -> None:
-        """Add a batch; `kinds` are the indicators of `_kinds`."""
+    def add(self, pairs: list[TokenPair], reading: Reading, norms: dict[int, Tensor], kinds: list[Tensor]) -> None:
+        """Add a batch; `kinds` are the indicators of `_kinds`, `norms` the lengths of values by layer."""
         steps, tags, groups = kinds
         plain = [attention for attention in reading.plain if attention is not None]
         masked = any(mask is not None for mask in reading.masks)
@@ -261,7 +304,7 @@ class _CorpusSums:
             for name, of_heads in rows.heads.items():
                 head_sums = (of_heads * steps[:, None]).sum(dim=(0, 2)).cpu().numpy()
                 self.by_head.setdefault(name, np.zeros((len(plain), len(head_sums))))[number] += head_sums
-            layers.append(_layer_sums(attention.double(), rows, *kinds))
+            layers.append(_layer_sums(attention.double(), rows, norms.get(number), *kinds))
         sums = {name: torch.stack([layer[name] for layer in layers], dim=1) for name in layers[0]}
         sums |= {"steps": steps.sum(dim=1), "tag_steps": tags.sum(dim=1), "group_tokens": groups.sum(dim=1)}
         arrays = {name: tensor.cpu().numpy() for name, tensor in sums.items()}
@@ -346,7 +389,9 @@ def _kinds(
     return [torch.as_tensor(kind, dtype=torch.double, device=reading.target_mask.device) for kind in kinds_of_batch]
 
 
-def _layer_sums(attention: Tensor, rows: LayerRows, steps: Tensor, tags: Tensor, groups: Tensor) -> dict[str, Tensor]:
+def _layer_sums(
+    attention: Tensor, rows: LayerRows, norms: Tensor | None, steps: Tensor, tags: Tensor, groups: Tensor
+) -> dict[str, Tensor]:
     """Return the sums of a layer, (batch, ...): measures, and sums by threshold, bucket, tag and group."""
     measures = {name: rows.layer[name] * steps if name in rows.layer else 0 * steps for name in STEP_MEASURES}
     # Indicators of threshold and bucket, (..., 1 + bounds).
@@ -354,12 +399,14 @@ def _layer_sums(attention: Tensor, rows: LayerRows, steps: Tensor, tags: Tensor,
     of_rows = _one_hot(rows.heads["entropy"], BUCKETS, right=True) * steps[:, None, :, None]
     divergence = rows.heads.get("divergence", torch.zeros_like(rows.heads["entropy"]))
     received = torch.einsum("bts,bt->bs", head_average(attention), steps)
+    lengths = torch.zeros_like(received) if norms is None else norms.double().mean(dim=1)
     reliable, entropy = measures["reliability"], measures["average_entropy"]
     return {name: of.sum(dim=1) for name, of in measures.items()} | {
         "by_threshold": torch.einsum("btk,btm->bkm", of_steps, torch.stack([steps, reliable], dim=2)),
         "by_bucket": torch.stack([torch.einsum("bhtk,bht->bk", of_rows, divergence), of_rows.sum((1, 2))], dim=2),
         "by_tag": torch.einsum("btu,btm->bum", tags, torch.stack([reliable, entropy], dim=2)),
         "by_group": torch.einsum("bsg,bs->bg", groups, received),
+        "group_norms": torch.einsum("bsg,bs->bg", groups, lengths),
     }
 
 

@@ -84,8 +84,8 @@ def test_the_verdict_comes_first_then_the_tokens_that_a_stock_models_attention_r
     ],
 )
 def test_errors_come_before_anything_is_measured(monkeypatch, pairs, options, problem):
-    measured = "hf_attncal.report.observations.readings_of_pairs"
-    monkeypatch.setattr(measured, lambda *_, **__: pytest.fail("measured"))
+    for name in ("readings_of_pairs", "recorded_value_norms"):
+        monkeypatch.setattr(f"hf_attncal.report.observations.{name}", lambda *_, **__: pytest.fail("measured"))
     options = {"tokenizer": bpe_tokenizer()} | options
     with pytest.raises(ValueError, match=problem):
         analyze_corpus(text_model("marian", "ours"), pairs, **options)

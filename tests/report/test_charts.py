@@ -99,6 +99,7 @@ def test_rows_have_the_means_and_their_intervals(found, charts):
             assert row[place : place + 3] == (expected.value, *expected.interval)
     chart = charts["attention_by_group"]
     assert cells(chart, layer=1, tokens="NULL")[0][2] == found.mean("null", 1)
+    assert cells(chart, layer=1, tokens="NULL")[0][5] == found.null_norms[1]
     received = [row[2] for row in cells(chart, layer=2)]
     assert len(received) == 4
     assert sum(received) == pytest.approx(1)
@@ -160,7 +161,7 @@ def test_some_of_many_layers_are_drawn(found):
     """As many as can be told apart, the first and the last among them; the table has all."""
     many = {name: np.repeat(of[:, :1], 9, axis=1) for name, of in found.by_layer.items()}
     heads = {name: np.repeat(of[:1], 9, axis=0) for name, of in found.by_head.items()}
-    names = ("by_threshold", "by_bucket", "by_tag", "by_group")
+    names = ("by_threshold", "by_bucket", "by_tag", "by_group", "group_norms")
     arrays = {name: np.repeat(getattr(found, name)[:, :1], 9, axis=1) for name in names}
     deep = replace(found, by_layer=many, by_head=heads, layers=dict.fromkeys(found.layers, tuple(range(9))), **arrays)
     chart = by_entropy(deep, bootstrap=0)

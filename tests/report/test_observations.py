@@ -163,6 +163,35 @@ def test_best_words_and_predictions_are_those_of_the_loops(both):
         assert predicted.tolist() == [slow.sums["predicted", index, j] for j in range(len(predicted))]
 
 
+@pytest.mark.parametrize("kind", ["stock", "ours"])
+def test_norms_are_those_of_the_value_vectors(family, kind):
+    model = text_model(family, kind)
+    found = observe(model, bpe_tokenizer(), SOURCES, TARGETS, batch_size=3)
+    tokens = np.zeros(3)
+    norms = np.zeros((3, 3))
+    for source in SOURCES:
+        with torch.no_grad():
+            inputs = bpe_tokenizer()([source], return_tensors="pt")
+            states = model.eval().get_encoder()(**inputs).last_hidden_state[0]
+            model.train()
+        for token, word in enumerate(word_ids_of(source)):
+            group = 2 if word < 0 else int(source.split()[word] in ".?,!")
+            tokens[group] += 1
+            for layer, block in enumerate(model.get_decoder().layers):
+                attention = block.encoder_attn
+                vector = attention.v_proj.weight @ states[token] + attention.v_proj.bias
+                heads = vector.detach().view(attention.num_heads, -1).tolist()
+                norms[layer, group] += sum(math.hypot(*head) for head in heads) / len(heads)
+    for layer in range(3):
+        assert mean(found.norms_of_groups(layer)) == pytest.approx(norms[layer] / tokens, abs=1e-10)
+    if kind == "ours":
+        for layer, block in enumerate(model.get_decoder().layers):
+            heads = [math.hypot(*head) for head in block.encoder_attn.null.value.tolist()]
+            assert found.null_norms[layer] == pytest.approx(sum(heads) / len(heads), abs=1e-10)
+    else:
+        assert found.null_norms == {}
+
+
 def test_divergence_of_rows():
     """By hand: two rows that share a token, the same row at another scale, rows without a token in common."""
     first = torch.tensor([[[[0.5, 0.5, 0.0], [0.2, 0.8, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]]], dtype=torch.float64)
@@ -245,7 +274,7 @@ def test_the_spread_of_masks_is_over_real_tokens_and_does_not_depend_on_their_nu
 
 
 def values_of(found) -> dict[str, np.ndarray]:
-    names = ("steps", "by_threshold", "by_bucket", "by_tag", "tag_steps", "by_group", "group_tokens")
+    names = ("steps", "by_threshold", "by_bucket", "by_tag", "tag_steps", "by_group", "group_tokens", "group_norms")
     return {name: getattr(found, name) for name in names} | found.by_layer
 
 
@@ -290,6 +319,7 @@ def test_a_stock_model_has_what_needs_no_masks(family):
     assert {measure for measure, layers in found.layers.items() if layers} == {"entropy", "average_entropy"}
     assert found.calibrated == ()
     assert found.mean("entropy", 2) > 0
+    assert found.group_norms.min() > 0
     assert len(found.links("attention", 2)) == len(SOURCES)
     for measure in ("reliability", "divergence", "mask"):
         with pytest.raises(ValueError, match=rf"'{measure}'.*`calibration`"):
@@ -311,9 +341,25 @@ def test_an_adapter_on_one_layer_leaves_the_others_plain():
     assert found.calibrated == found.layers["null"] == (1,)
     assert found.layers["entropy"] == (0, 1, 2)
     assert found.mean("entropy", 0) == pytest.approx(plain.mean("entropy", 0), abs=1e-9)
+    assert set(found.null_norms) == {1}
+    assert found.group_norms.min() > 0
     assert found.mean("divergence", 1) > 0
     with pytest.raises(ValueError, match=r"`layer`.*'reliability'.*\[1\].*got 0"):
         found.counts("reliability", 0)
+
+
+def test_a_model_without_values_that_are_known_has_no_norms(monkeypatch):
+    """As T5's are."""
+    model = text_model("marian", "stock")
+    monkeypatch.setattr("hf_attncal.report.observations.check_blocks", _refuse)
+    found = observe(model, bpe_tokenizer(), SOURCES[:2], TARGETS[:2])
+    assert not found.group_norms.any()
+    assert found.null_norms == {}
+    assert found.mean("entropy", 0) > 0
+
+
+def _refuse(model):
+    raise ValueError("it is built in another way")
 
 
 def test_attention_that_a_mask_does_not_touch_does_not_change():

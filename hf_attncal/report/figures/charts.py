@@ -304,18 +304,31 @@ def _spread(layers: Sequence[int]) -> list[int]:
 
 
 def _attention_by_group(observed: Observations, means_of: _MeansOf) -> Chart:
-    """Draw the share of attention by kind of token: words, punctuation, special tokens, NULL."""
-    layers, nulls = observed.layers["entropy"], observed.layers["null"]
-    shares: dict[str, list[Measured]] = {name: [] for name in (*TOKEN_GROUPS, *(["NULL"] if nulls else []))}
+    """Draw share of attention and norm of value vectors by kind of token: words, punctuation, special tokens, NULL."""
+    layers, has_norms = observed.layers["entropy"], bool(observed.group_norms.any())
+    names = (*TOKEN_GROUPS, *(["NULL"] if observed.layers["null"] else []))
+    rows = []
+    shares: dict[str, list[Measured]] = {name: [] for name in names}
+    lengths: dict[str, list[Measured]] = {name: [] for name in names}
     for layer in layers:
         attention = means_of(observed.attention_of_groups(layer))
-        if nulls:
-            attention += means_of(observed.counts("null", layer)) if layer in nulls else [_MISSING]
-        for name, share in zip(shares, attention, strict=True):
+        norms = means_of(observed.norms_of_groups(layer)) if has_norms else [_MISSING] * len(TOKEN_GROUPS)
+        if observed.layers["null"]:
+            attention += means_of(observed.counts("null", layer)) if layer in observed.layers["null"] else [_MISSING]
+            norms = [*norms, Measured(observed.null_norms.get(layer, math.nan), None)]
+        for name, share, norm in zip(names, attention, norms, strict=True):
+            rows.append((layer, name, *cells(share, norm)))
             shares[name].append(share)
-    rows = [(layer, name, *cells(shares[name][n])) for n, layer in enumerate(layers) for name in shares]
-    columns = "layer", "tokens", *bounded("share of attention")
-    return chart("attention_by_group", columns, rows, draw_bars({"share of attention": shares}, layers))
+            lengths[name].append(norm)
+    panels = {"share of attention": shares} | ({"length of the value vector": lengths} if has_norms else {})
+    about_norms = "; and the norms of their value vectors, mean over tokens and heads" if has_norms else ""
+    return chart(
+        "attention_by_group",
+        ("layer", "tokens", *bounded("share of attention", "length of value vector")),
+        rows,
+        draw_bars(panels, layers),
+        norms=about_norms,
+    )
 
 
 # ---- gold links ----
