@@ -292,7 +292,7 @@ def modules_after(statement: str) -> set[str]:
 
 
 # accelerate is not among them: transformers imports it with every model.
-NOT_FOR_MODELS = {"matplotlib", "datasets", "sacrebleu", "peft", "rich"}
+NOT_FOR_MODELS = {"matplotlib", "datasets", "evaluate", "sacrebleu", "peft", "rich"}
 
 
 @pytest.mark.parametrize(

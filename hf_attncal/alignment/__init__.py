@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # at run time `__getattr__` below imports these
     from hf_attncal.data.linked_pairs import Gold as Gold
     from hf_attncal.data.pharaoh import GoldAlignment as GoldAlignment
     from hf_attncal.data.pharaoh import parse_alignments as parse_alignments
+    from hf_attncal.metrics.aer import AER_METRIC as AER_METRIC
     from hf_attncal.metrics.aer import AlignmentScore as AlignmentScore
     from hf_attncal.metrics.aer import alignment_error_rate as alignment_error_rate
 
@@ -58,7 +59,7 @@ _MODULES = {
     ),
     "hf_attncal.data.linked_pairs": ("Gold",),
     "hf_attncal.data.pharaoh": ("GoldAlignment", "parse_alignments"),
-    "hf_attncal.metrics.aer": ("AlignmentScore", "alignment_error_rate"),
+    "hf_attncal.metrics.aer": ("AER_METRIC", "AlignmentScore", "alignment_error_rate"),
 }
 _LAZY = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -21,6 +21,7 @@ EXTRAS = {
     "train": ("accelerate", "datasets", "peft", "pyyaml", "sacrebleu"),
     "rouge": ("rouge-score", "nltk"),
     "plot": ("matplotlib",),
+    "evaluate": ("datasets", "evaluate"),
     "ctranslate2": ("ctranslate2",),
     "documents": ("markdown-it-py", "polib"),
     "speech": ("peft", "soundfile", "soxr"),

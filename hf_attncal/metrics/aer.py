@@ -8,6 +8,7 @@ A link is a pair (i, j): source word i, target word j, both counted from 0.
 import warnings
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -24,6 +25,9 @@ from .base import Metric
 
 # Source and target words of a sentence pair.
 WordPair = tuple[Sequence[str], Sequence[str]]
+
+# The folder to give to `evaluate.load`.
+AER_METRIC = str(Path(__file__).parent / "evaluate_modules" / "aer")
 
 # If the AER is above `_SUSPICIOUS_AER` and other indices more than halve it, the indices are wrong.
 # (On the Hansards, which have many possible links, links that are off by one have an AER of only about 40 %.)

@@ -116,7 +116,7 @@ def test_values_out_of_range_are_refused_at_once(attncal, capfdbinary, status, a
 
 # What takes long to import, and must wait until a command needs it.
 MODELS = {"torch", "transformers", "tokenizers", "accelerate", "peft", "huggingface_hub"}
-HEAVY = MODELS | {"datasets", "sacrebleu", "matplotlib", "rich", "tqdm", "yaml"}
+HEAVY = MODELS | {"datasets", "evaluate", "sacrebleu", "matplotlib", "rich", "tqdm", "yaml"}
 
 
 def imported_by(*arguments: str) -> tuple[int, set[str]]:

@@ -5,9 +5,11 @@ import gzip
 import io
 import json
 import random
+import socket
 import sys
 from typing import get_args
 
+import evaluate
 import pytest
 from sacrebleu.metrics import BLEU, CHRF
 
@@ -16,7 +18,7 @@ from hf_attncal import __version__
 from hf_attncal.commands.score import METRICS
 from hf_attncal.data.pharaoh import parse_alignments
 from hf_attncal.data.pharaoh import parse_hypotheses as parse
-from hf_attncal.metrics.aer import AER, alignment_error_rate, paired_counts
+from hf_attncal.metrics.aer import AER, AER_METRIC, alignment_error_rate, paired_counts
 
 GOLD = ["0-0 1-1 2p1", "0-0", "", "2-0 0p2 1?1"]
 # |A| = 6, |S| = 4, |A & S| = 3, |A & P| = 4: AER 30.0, precision 66.7, recall 75.0, F1 70.6
@@ -319,6 +321,59 @@ def test_values_that_cannot_be_are_refused_at_once(arguments, score, capfdbinary
 
 def test_less_than_no_resample_is_refused(score, files):
     assert "--bootstrap must be from 0 to" in refused(score(files.gold, files.first, "--bootstrap=-1"))
+
+
+# ---- evaluate ----
+
+
+@pytest.fixture
+def load_metric(tmp_path, monkeypatch):
+    """`evaluate.load` of the metric, with its caches in a temporary folder and any use of the network an error."""
+
+    def no_network(*arguments, **options):
+        raise AssertionError(f"the network was asked for {arguments}")
+
+    monkeypatch.setattr(socket, "getaddrinfo", no_network)
+    monkeypatch.setattr(socket.socket, "connect", no_network)
+    monkeypatch.setattr(evaluate.config, "HF_MODULES_CACHE", str(tmp_path / "modules"))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(evaluate.config, "HF_EVALUATE_OFFLINE", False)
+    yield lambda: evaluate.load(AER_METRIC, cache_dir=str(tmp_path / "cache"))
+    for name in [name for name in sys.modules if name.partition(".")[0] == "evaluate_modules"]:
+        del sys.modules[name]
+
+
+def test_the_metric_loads_from_its_folder_and_computes(load_metric):
+    metric = load_metric()
+    result = metric.compute(predictions=FIRST, references=GOLD, symmetrization="union", bootstrap=50)
+    expected = alignment_error_rate(parse_alignments(GOLD), parse(FIRST), symmetrization="union", bootstrap=50)
+    assert result == vars(expected)
+    assert result["aer"] == pytest.approx(0.3)
+    assert "|symm:union|n:4|" in result["signature"]
+    # Line by line, as a loop over batches adds them, and what the options do.
+    metric.add_batch(predictions=["1-1:0.5"], references=["0-0"])
+    metric.add(prediction="2-1", reference="1p0")
+    result = metric.compute(base=1, unit="subword", ignore_possible=True)
+    assert (result["aer"], result["sentences"], result["possible"]) == (pytest.approx(1 - 2 / 3), 2, 1)
+    assert "|base:gold=0,hyp=1|possible:ignored|unit:subword|" in result["signature"]
+    result = metric.compute(predictions=["0-0"], references=["1-1"], reference_base=1)
+    assert (result["aer"], result["interval"]) == (0, None)
+
+
+def test_the_metric_names_what_it_cannot_read(load_metric):
+    metric = load_metric()
+    with pytest.raises(ValueError, match="`predictions`, line 2: '1p1' is a possible link"):
+        metric.compute(predictions=["0-0", "1p1"], references=["0-0", "1-1"])
+    with pytest.raises(ValueError, match="`references`, line 1: 'x' is not a link"):
+        load_metric().compute(predictions=["0-0"], references=["x"])
+
+
+def test_the_metric_names_the_package_to_install(load_metric, monkeypatch):
+    monkeypatch.setitem(sys.modules, "hf_attncal.metrics", None)
+    with pytest.raises(
+        ImportError, match=r"computes with the package hf_attncal.*`pip install .` in a clone of hf_attncal"
+    ):
+        load_metric()
 
 
 def test_gold_links_that_slipped_are_warned_of(score, write):

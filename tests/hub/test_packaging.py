@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 import hf_attncal
-from hf_attncal.io.extras import EXTRAS, ORIGIN
+from hf_attncal.io.extras import EXTRAS, ORIGIN, ORIGIN_HINT, install_command
 
 ROOT = Path(__file__).parents[2]
 TEMPLATES = {path.name for path in (ROOT / "model_cards").iterdir()}
@@ -302,6 +302,8 @@ def test_every_install_command_names_the_origin_of_the_package():
     assert not found
     extras = [re.findall(r"pip install ['\"]([^'\"]*)\[", texts[name]) for name in ("README.md", "summarization.md")]
     assert extras == [[ORIGIN], [ORIGIN]]
+    metric = (ROOT / "hf_attncal/metrics/evaluate_modules/aer/aer.py").read_text(encoding="utf-8")
+    assert f"`{install_command()}` {ORIGIN_HINT}." in re.sub(r'"\s+"', "", metric)  # it is read without the package
 
 
 def test_readme_has_the_command_that_fetches_no_cuda_before_the_one_that_would():
