@@ -19,7 +19,7 @@ from hf_attncal.io.streams import LONGEST_LINE, json_line, line_error
 from ..alarms import TextAlarms
 from ..check_page import Fault, PageRow, check_page
 from ..checked_text import tab_separated
-from ..checker import Checker, JudgedPair, SharedTargets
+from ..checker import Checker, JudgedPair
 from ..copies import language_of_texts
 from ..evidence import Both, both
 from ..number_values import LANGUAGES
@@ -210,7 +210,7 @@ def check_documents(
                            "Give MODEL, an aligner for them.")  # fmt: skip
     _check_language(judged, source, os.fspath(target or source))
     alarms = checker.text_alarms(judged, document=True)
-    verdicts = checker.verdicts(judged, shared=SharedTargets([pair for pair in pairs if all(pair)]), alarms=alarms)
+    verdicts = checker.verdicts(judged, alarms=alarms)
     LOG.info("%s.", alarms)
     by_unit = dict(zip(checked, verdicts, strict=True))
     sides = {number: units[number][:2] for number in checked}
