@@ -124,8 +124,8 @@ def test_entries_that_are_not_checked_are_counted(read):
 
 def test_a_key_is_no_source_but_its_text_in_a_comment_is(read):
     keyed = '#. Default: "Add a comment"\nmsgid "label_add_comment"\nmsgstr "Kommentar hinzufügen"\n\n'
-    text = f'{HEAD}\n{keyed}msgid "user:mail.txt"\nmsgstr "Sie haben Post."\n\nmsgid "apt.conf"\nmsgstr "Datei apt.conf"\n'
-    document = read("a.po", text)
+    others = 'msgid "user:mail.txt"\nmsgstr "Sie haben Post."\n\nmsgid "apt.conf"\nmsgstr "Datei apt.conf"\n'
+    document = read("a.po", f"{HEAD}\n{keyed}{others}")
     assert sides(document) == [("Add a comment", "Kommentar hinzufügen"), ("apt.conf", "Datei apt.conf")]
     assert notices(document) == ["not checked, as their source is a key: 1 of 3 entries, line 9"]
 
