@@ -172,7 +172,7 @@ def identity(config: Settings, args: TokenBatchArguments) -> dict[str, Any]:
     """
     plain = config.published()
     plain.pop("card")  # text about the model
-    files, file_hashes = config.data.files(), config.data.hashes
+    files, file_hashes = config.data.files(), config.data.hashes()
     hashes = {
         name: f"sha256:{file_hashes[name]}" if file_hashes[name] else f"no file {path}" for name, path in files.items()
     }

@@ -308,7 +308,7 @@ def run_trainer(
 
 def recorded(config: Settings, **other_hardware: Any) -> dict[str, Any]:
     """Return the head of a run's results, without paths of this machine; see `metrics.records.record`."""
-    names, hashes = config.data.published_names(), config.data.hashes
+    names, hashes = config.data.published_names(), config.data.hashes()
     begun = records.record(config.published(), **other_hardware)
     return begun | {"data_sha256": {names[name]: value for name, value in hashes.items()}}
 

@@ -99,9 +99,17 @@ class TextConfig:
         return files
 
     @cached_property
+    def _digests(self) -> dict[Path, str]:
+        """SHA-256 of each file that was hashed before, as a file may change while a model is trained."""
+        return {}
+
     def hashes(self) -> dict[str, str]:
-        """SHA-256 of each file in the settings by its name, at the first use; "" for a missing file."""
-        return {name: sha256(path) if path.is_file() else "" for name, path in self.files().items()}
+        """Map each file name in the settings to its SHA-256, or "" for a missing file."""
+        files = self.files()
+        for path in {*files.values()} - self._digests.keys():
+            if path.is_file():
+                self._digests[path] = sha256(path)
+        return {name: self._digests.get(path, "") for name, path in files.items()}
 
     def size(self) -> int:
         """Return the number of lines per side of the training text.
