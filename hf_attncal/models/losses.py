@@ -11,7 +11,7 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Cross-entropy with label smoothing, and one `backward()` for two losses.
+"""Cross-entropy with label smoothing, of logits or of hidden states, and one `backward()` for two losses.
 
 The NMT loss trains the translation model and the gate (Lu et al., eq. 13); the mask loss (eq. 4) trains only
 the mask network. The second decoder pass therefore runs with all other parameters detached, and its loss is attached
@@ -31,6 +31,75 @@ from .functional import token_rows
 IGNORE_INDEX = -100
 
 
+def _smoothed_terms(logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+    """Return loss (0 for `IGNORE_INDEX`) and log normaliser of each row: logits (N, V), labels (N,)."""
+    log_normalizer = torch.logsumexp(logits, dim=-1)
+    keep = labels != IGNORE_INDEX
+    picked = logits.gather(-1, labels.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+    loss = log_normalizer - (1 - smoothing) * picked
+    if smoothing > 0:
+        loss = loss - smoothing * logits.mean(dim=-1)
+    return loss.masked_fill(~keep, 0.0), log_normalizer  # not a product, because these rows may be NaN
+
+
+def _smoothed_gradient(logits: Tensor, labels: Tensor, log_normalizer: Tensor, smoothing: float) -> Tensor:
+    """Return the gradient of the summed `_smoothed_terms`: `softmax - target distribution`, (N, V)."""
+    grad = (logits - log_normalizer.unsqueeze(-1)).exp_()
+    if smoothing > 0:
+        grad -= smoothing / logits.shape[-1]
+    keep = labels != IGNORE_INDEX
+    grad.scatter_add_(-1, labels.clamp(min=0).unsqueeze(-1), grad.new_full((len(labels), 1), smoothing - 1))
+    return grad.masked_fill_(~keep.unsqueeze(-1), 0.0)
+
+
+class _LabelSmoothedCrossEntropy(torch.autograd.Function):
+    """Cross-entropy that saves the logits and one number per row; torch's also saves (N, V) log-probabilities."""
+
+    @staticmethod
+    def forward(ctx, logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
+        wide = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+        loss, log_normalizer = _smoothed_terms(wide, labels, smoothing)
+        ctx.save_for_backward(logits, labels, log_normalizer)
+        ctx.smoothing = smoothing
+        return loss.sum()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor):
+        logits, labels, log_normalizer = ctx.saved_tensors
+        wide = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+        logits_grad = _smoothed_gradient(wide, labels, log_normalizer, ctx.smoothing)
+        return logits_grad.mul_(grad).to(logits.dtype), None, None
+
+
+class _CrossEntropyFromHidden(torch.autograd.Function):
+    """Summed loss of `hidden @ weight.T + bias`, with a gradient only for `hidden`.
+
+    The gradient is computed in the forward pass, one slice of rows at a time, so that no (N, V) tensor is kept.
+    """
+
+    @staticmethod
+    def forward(ctx, hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, smoothing: float, rows: int):
+        gradient = torch.empty_like(hidden)
+        total = hidden.new_zeros((), dtype=torch.promote_types(hidden.dtype, torch.float32))
+        for start in range(0, len(hidden), rows):
+            part = slice(start, start + rows)
+            logits = torch.nn.functional.linear(hidden[part], weight, bias)
+            wide = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+            loss, log_normalizer = _smoothed_terms(wide, labels[part], smoothing)
+            total += loss.sum()
+            logits_grad = _smoothed_gradient(wide, labels[part], log_normalizer, smoothing)
+            gradient[part] = logits_grad.to(weight.dtype) @ weight
+        ctx.save_for_backward(gradient)
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor):
+        (gradient,) = ctx.saved_tensors
+        return gradient * grad.to(gradient.dtype), None, None, None, None, None
+
+
 def label_smoothed_cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
     """Return the summed cross-entropy against `(1 - smoothing) * one_hot(label) + smoothing / V`.
 
@@ -42,8 +111,33 @@ def label_smoothed_cross_entropy(logits: Tensor, labels: Tensor, smoothing: floa
     Returns:
         A scalar: the sum over targets, natural logarithm.
     """
-    wide = logits.reshape(-1, logits.shape[-1]).to(torch.promote_types(logits.dtype, torch.float32))
-    return nn.functional.cross_entropy(wide, labels.reshape(-1), reduction="sum", label_smoothing=float(smoothing))
+    return _LabelSmoothedCrossEntropy.apply(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), smoothing)
+
+
+def cross_entropy_from_hidden(
+    hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor, smoothing: float = 0.0, rows: int = 1024
+) -> Tensor:
+    """Return `label_smoothed_cross_entropy(hidden @ weight.T + bias, ...)` with a gradient only for `hidden`.
+
+    Args:
+        hidden: hidden states, (..., d).
+        weight: output weights, (V, d).
+        bias: output bias, (V,).
+        labels: labels, `-100` for no target, (...).
+        smoothing: label smoothing, in [0, 1).
+        rows: number of targets per slice. The peak memory is about three (rows, V) tensors.
+
+    Returns:
+        A scalar: the sum over targets.
+    """
+    if torch.is_autocast_enabled(hidden.device.type):
+        # Autocast does not reach custom functions, so cast here as it casts the output layer.
+        dtype = torch.get_autocast_dtype(hidden.device.type)
+        hidden, weight, bias = hidden.to(dtype), weight.to(dtype), bias.to(dtype)
+    labels = labels.reshape(-1)
+    return _CrossEntropyFromHidden.apply(
+        hidden.reshape(-1, hidden.shape[-1]), weight.detach(), bias.detach(), labels, smoothing, rows
+    )
 
 
 def target_rows(steps: Tensor, labels: Tensor, shift: bool) -> Tensor:

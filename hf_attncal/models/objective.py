@@ -29,6 +29,7 @@ from .losses import (
     IGNORE_INDEX,
     DetachedParameters,
     attach_gradient,
+    cross_entropy_from_hidden,
     label_smoothed_cross_entropy,
     target_rows,
 )
@@ -313,15 +314,20 @@ def mask_loss(
     head = model.get_output_embeddings()
     bias = getattr(model, "final_logits_bias", None)  # none in M2M100
     labels = labels.to(hidden_states.device)
-    with DetachedParameters():
-        logits = head(hidden_states)
-        logits = logits if bias is None else logits + bias
+    if source is None and type(head) is nn.Linear and head.bias is None:
+        bias = head.weight.new_zeros(1) if bias is None else bias
+        loss = cross_entropy_from_hidden(hidden_states, head.weight, bias, labels, settings.label_smoothing)
+    else:  # copying needs the logits, and an adapter may also be in the output layer
+        with DetachedParameters():
+            logits = head(hidden_states)
+            logits = logits if bias is None else logits + bias
         if source is None:
             loss = label_smoothed_cross_entropy(logits, labels, settings.label_smoothing)
         else:
             source = source._replace(evidence=source.evidence.detach())
-            attention = context.copy_attentions
-            _, loss, _ = model.copying(logits, hidden_states, source, attention, labels, settings.label_smoothing)
+            with DetachedParameters():
+                attention = context.copy_attentions
+                _, loss, _ = model.copying(logits, hidden_states, source, attention, labels, settings.label_smoothing)
     penalty = context.mean_penalty(num_targets)
     objective = settings.mask_penalty * penalty - loss / num_targets
     if settings.mask_cost is not None:

@@ -9,11 +9,12 @@ from torch import nn
 from hf_attncal.models.losses import (
     DetachedParameters,
     attach_gradient,
+    cross_entropy_from_hidden,
     label_smoothed_cross_entropy,
 )
 
 LABELS = torch.tensor([[3, 0, 6, -100], [2, -100, -100, -100]])
-VOCABULARY = 7
+VOCABULARY, WIDTH = 7, 5
 
 
 def random(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -31,6 +32,37 @@ class TestCrossEntropy:
 
         assert_functions_agree(fast, slow, {"logits": 3 * random(2, 4, VOCABULARY)})
 
+    @pytest.mark.parametrize("rows", [1, 3, 8, 1024])
+    def test_from_hidden_equals_reference(self, smoothing, rows):
+        """Whatever the size of the slices; the gradient reaches the hidden states only."""
+        weight = random(VOCABULARY, WIDTH, seed=1).requires_grad_()
+        bias = random(VOCABULARY, seed=2).requires_grad_()
+
+        def fast(hidden):
+            return cross_entropy_from_hidden(hidden, weight, bias, LABELS, smoothing, rows).reshape(1)
+
+        def slow(hidden):
+            logits = hidden @ weight.detach().T + bias.detach()
+            return reference.cross_entropy(logits, LABELS, smoothing, num_items=1).reshape(1)
+
+        assert_functions_agree(fast, slow, {"hidden": random(2, 4, WIDTH)})
+        hidden = random(2, 4, WIDTH).requires_grad_()
+        fast(hidden).sum().backward()
+        assert weight.grad is None
+        assert bias.grad is None
+
+    def test_ignored_rows_may_have_any_values(self, smoothing):
+        logits = random(2, 4, VOCABULARY)
+        spoiled = logits.clone()
+        spoiled[LABELS == -100] = torch.inf
+        for tensor in (logits, spoiled):
+            tensor.requires_grad_()
+        losses = [label_smoothed_cross_entropy(tensor, LABELS, smoothing) for tensor in (logits, spoiled)]
+        sum(losses).backward()
+        assert_identical(losses[1].detach(), losses[0].detach())
+        assert_identical(spoiled.grad, logits.grad)
+        assert (logits.grad[LABELS == -100] == 0).all()
+
     def test_low_precision_is_as_good_as_torch(self, smoothing):
         """bfloat16 logits: the loss is computed in float32, as torch's autocast does."""
         labels = torch.arange(64) % VOCABULARY
@@ -39,6 +71,19 @@ class TestCrossEntropy:
         actual = label_smoothed_cross_entropy(exact.bfloat16(), labels, smoothing)
         assert actual.dtype == torch.float32
         assert_close(actual.double(), expected, tolerance=1e-3)
+
+    def test_from_hidden_under_autocast(self, smoothing):
+        hidden, weight = random(64, WIDTH).float().requires_grad_(), random(VOCABULARY, WIDTH, seed=1).float()
+        bias, labels = torch.zeros(VOCABULARY), torch.arange(64) % VOCABULARY
+        exact = cross_entropy_from_hidden(hidden, weight, bias, labels, smoothing)
+        (exact_gradient,) = torch.autograd.grad(exact, hidden)
+        with torch.autocast("cpu", torch.bfloat16):
+            low = cross_entropy_from_hidden(hidden, weight, bias, labels, smoothing)
+        (gradient,) = torch.autograd.grad(low, hidden)
+        assert low.dtype == torch.float32
+        assert low.item() == pytest.approx(exact.item(), rel=0.01)
+        assert gradient.dtype == torch.float32
+        assert (gradient - exact_gradient).norm() < 0.02 * exact_gradient.norm()
 
 
 def test_the_scale_of_the_gradient_is_kept():
