@@ -315,6 +315,7 @@ class Measurement:
         self.encoder = options.encoder and EncoderPrior.from_pretrained(options.encoder, adapted=False)
         self.counts: dict[str, Counter] = defaultdict(Counter)
         self.refused: Counter = Counter()
+        self.files: dict[str, Path] = {}
         self.to_read: list[tuple] = []
         self.planted: list[dict] = []
 
@@ -340,6 +341,7 @@ class Measurement:
         options, rng = self.options, random.Random(f"{SEED} {language} {project}")
         most = QUICK if options.quick else ENTRIES if language == "de" else FEWER
         name = options.catalogues / language / f"{project}.po"
+        self.files[f"{language}/{name.name}"] = name
         entries = catalogue(name, most, project not in TABLE["suffixes"])
         possible = possible_faults(entries, language, options.kinds, rng)
         if "untouched" in options.parts:
@@ -469,7 +471,8 @@ def main() -> None:
     if options.texts:
         options.texts.write_text("".join(f"{json_line(one)}\n" for one in measurement.planted), encoding="utf-8")
     if options.output:
-        write_json(record({"half": options.half, "seed": SEED}) | result, options.output / "catalogues.json")
+        metadata = record({"half": options.half, "seed": SEED}, measurement.files)
+        write_json(metadata | result, options.output / "catalogues.json")
     print(json.dumps(result, indent=1, ensure_ascii=False))
 
 
