@@ -42,10 +42,10 @@ _CAUSES = {"omission": (-1.0, 0.009), "added": (1.0, 0.003), "unrelated": (0.0, 
 # Shares of right pairs of documents that break a rule. Many say a denial in other words ("not on hold", "entfernt").
 # No rule is more than 85 % sure, as readings of real documents do not show it.
 _SHARES_OF_DOCUMENTS = {name: max(share, 0.009) for name, share in DEFAULT_SHARES.items()} | {"negation lost": 0.03}
-# Ratio of wrong to right pairs: most texts of another source come from another pair of the document. Fewer than 1 in
-# 1,000 right pairs of some words have the text of another source.
+# Ratio of wrong to right pairs: most texts of another source come from another pair of the document. At most 2 in
+# 1,000 right pairs of four words or more are taken to have such a text; 3 in 20,000 were counted.
 _OF_ANOTHER, _OF_NO_OTHER, _MOST_OTHERS = 0.9 / 0.002, 0.1 / 0.998, 50
-# The same of a learned probability of unrelated texts that hardly any right pair has.
+# The same of a probability of unrelated texts above `_UNLIKE`, which 2 in 4,770 right pairs had.
 _UNLIKE, _RATIO_OF_UNLIKE = 0.95, 0.6 / 0.002
 # The same of additions: most are sentences, which right translations seldom have more of.
 _MORE_SENTENCES, _NO_MORE_SENTENCES = 0.8 / 0.1, 0.2 / 0.9
@@ -138,10 +138,11 @@ class TextAlarms:
             return dict.fromkeys(self.tails, 0.0)
         length, deviation, result = np.log(words), self.deviation(*pair), {}
         ratios = {
-            "unrelated": (_OF_ANOTHER if pair in self.of_others else _OF_NO_OTHER)
-            * (_RATIO_OF_UNLIKE if causes["unrelated"] > _UNLIKE else 1.0),
+            "unrelated": _OF_ANOTHER if pair in self.of_others else _OF_NO_OTHER,
             "added": _MORE_SENTENCES if _more_sentences(*pair) > 0 else _NO_MORE_SENTENCES,
         }
+        if causes["unrelated"] > _UNLIKE:
+            ratios["unrelated"] *= _RATIO_OF_UNLIKE
         for name, (middle, scale) in self.tails.items():
             above = _score(name, causes, deviation) - np.interp(length, self.lengths, middle)
             share = 0.5 * math.exp(-max(0.0, float(above / np.interp(length, self.lengths, scale))))
