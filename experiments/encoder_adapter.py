@@ -34,8 +34,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.alignment.encoder_prior import LEARNED_FILE, TEMPERATURE, EncoderPrior, halves
-from hf_attncal.alignment.links import largest_over_words
-from hf_attncal.alignment.sources import Words
+from hf_attncal.alignment.sources import Words, largest_over_words
 from hf_attncal.alignment.statistical import quick_aligner
 from hf_attncal.data.linked_pairs import Gold
 from hf_attncal.data.words import NO_WORD, WordTokens

@@ -19,10 +19,10 @@ from hf_attncal.metrics.probabilities import BINS, ProbabilityScore, probability
 
 from .aligner import WordAligner
 from .probabilities import LIKE, UNLIKE, LinkProbabilities, Platt
+from .sources import THRESHOLDS
 
 # Symmetrisations that are tried on dev.
 TUNED = ("harmonic", "intersection", "grow-diag", "grow-diag-final-and")
-THRESHOLDS = tuple(round(0.05 * step, 2) for step in range(1, 20))
 # Probabilities are learned from all links above this, so that they also hold at a lower threshold.
 _CALIBRATION_THRESHOLD = THRESHOLDS[0]
 _FOLDS = 10

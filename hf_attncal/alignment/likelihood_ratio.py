@@ -15,8 +15,7 @@ from torch.nn import functional as F
 
 from hf_attncal.data.words import WordTokens
 
-from .links import largest_over_words
-from .sources import word_ids
+from .sources import largest_over_words, word_ids
 
 # The bins of e are evenly spaced in log e between these values.
 _BINS, _LOWEST_EDGE, _HIGHEST_EDGE = 24, 1e-4, 0.9

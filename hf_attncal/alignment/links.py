@@ -23,7 +23,7 @@ from hf_attncal.data.segmentation import Segments, raw_links, raw_means
 from hf_attncal.models.functional_mask_align import harmonic_mean
 from hf_attncal.models.limits import SYMMETRIZATIONS
 
-from .sources import Weights
+from .sources import Weights, largest_over_words
 
 Pair = tuple[tuple[str, ...], tuple[str, ...]]  # source and target words
 
@@ -217,26 +217,6 @@ class _Growing:
 
 
 # ---- from subwords to words ----
-
-
-def largest_over_words(weights: Tensor, rows: tuple[Tensor, int], columns: tuple[Tensor, int]) -> Tensor:
-    """Return the maximum weight over the subwords of two words, for all pairs of words of a batch.
-
-    Args:
-        weights: Non-negative weights between subwords, (batch, R, C).
-        rows: Word of each row, (batch, R), and the index that stands for no word.
-        columns: Word of each column, (batch, C), and the index that stands for no word.
-
-    Returns:
-        Weights between words, (batch, row words, column words), 0 for a word without subwords.
-    """
-    (row_ids, row_words), (column_ids, column_words) = rows, columns
-    batch = len(weights)
-    wide = weights.new_zeros(batch, weights.shape[1], column_words + 1)
-    wide.scatter_reduce_(2, column_ids[:, None, :].expand_as(weights), weights, "amax")
-    words = weights.new_zeros(batch, row_words + 1, column_words + 1)
-    words.scatter_reduce_(1, row_ids[:, :, None].expand_as(wide), wide, "amax")
-    return words[:, :row_words, :column_words]
 
 
 def mean_over_words(values: Tensor, word_ids: Tensor, words: int, empty: float = 1.0) -> Tensor:

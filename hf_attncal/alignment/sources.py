@@ -18,6 +18,8 @@ from hf_attncal.data.words import NO_WORD, WordTokens
 from hf_attncal.models.limits import SYMMETRIZATIONS
 
 Words = tuple[Sequence[str], Sequence[str]]
+# Thresholds that are tried on annotated pairs.
+THRESHOLDS = tuple(round(0.05 * step, 2) for step in range(1, 20))
 
 
 def check_threshold(value: object) -> None:
@@ -147,6 +149,26 @@ def word_ids(sides: Sequence[WordTokens], device: torch.device | str = "cpu") ->
     words = max(side.words for side in sides)
     ids = padded([np.where(side.word_ids == NO_WORD, words, side.word_ids) for side in sides], words)[0]
     return ids.to(device), words
+
+
+def largest_over_words(weights: Tensor, rows: tuple[Tensor, int], columns: tuple[Tensor, int]) -> Tensor:
+    """Return the maximum weight over the subwords of two words, for all pairs of words of a batch.
+
+    Args:
+        weights: Non-negative weights between subwords, (batch, R, C).
+        rows: Word of each row, (batch, R), and the index that stands for no word.
+        columns: Word of each column, (batch, C), and the index that stands for no word.
+
+    Returns:
+        Weights between words, (batch, row words, column words), 0 for a word without subwords.
+    """
+    (row_ids, row_words), (column_ids, column_words) = rows, columns
+    batch = len(weights)
+    wide = weights.new_zeros(batch, weights.shape[1], column_words + 1)
+    wide.scatter_reduce_(2, column_ids[:, None, :].expand_as(weights), weights, "amax")
+    words = weights.new_zeros(batch, row_words + 1, column_words + 1)
+    words.scatter_reduce_(1, row_ids[:, :, None].expand_as(wide), wide, "amax")
+    return words[:, :row_words, :column_words]
 
 
 def check_finite_weights(model, *weights: Tensor) -> None:

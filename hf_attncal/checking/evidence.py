@@ -16,8 +16,8 @@ import numpy as np
 import torch
 
 from hf_attncal.alignment.aligner import WordAligner
-from hf_attncal.alignment.links import largest_over_words, mean_over_words
-from hf_attncal.alignment.sources import Weights
+from hf_attncal.alignment.links import mean_over_words
+from hf_attncal.alignment.sources import Weights, largest_over_words
 from hf_attncal.data.segmentation import Segments, segment, white_space_words
 from hf_attncal.models.functional_mask_align import harmonic_mean
 
