@@ -23,7 +23,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.whisper.generation_whisper import _dynamic_time_warping, _median_filter
 
 from hf_attncal.adapters import save_adapter
-from hf_attncal.adapters.observing import HeadPlace
+from hf_attncal.inference.head_search import HeadPlace
 from hf_attncal.io.files import write_json, write_text
 from hf_attncal.metrics.records import record
 from hf_attncal.speech.learning import learn_word_times, planted_evidence, prepared

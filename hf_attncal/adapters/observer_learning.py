@@ -18,6 +18,7 @@ import torch
 from peft import PeftModel, get_peft_model
 from torch import Tensor, nn
 
+from hf_attncal.inference.head_search import HeadPlace, LinkedWeights, Places, better_set, grown, hits
 from hf_attncal.models.losses import IGNORE_INDEX, shift_labels, target_rows
 from hf_attncal.models.objective import guided_attention_loss
 from hf_attncal.models.observing import HeadObserver
@@ -27,7 +28,6 @@ from .configuration import AttentionCalibrationConfig
 from .layers import AdapterLayer, adapter_layers
 from .observing import (
     AllRecorded,
-    HeadPlace,
     Layers,
     Observers,
     RecordedBatch,
@@ -45,9 +45,7 @@ _GOOD, _FEW_STEPS = 0.9, 400  # agreement of a head that learns little, and its 
 _GOOD_PART = 2  # such a head learns from every second batch
 _MOST_STEPS = 3000
 _NULL_SHARE = 0.01  # weight of NULL before it learns
-_NOISE = 2.0  # standard errors by which other heads must be better than the nearest one
 
-Places = tuple[HeadPlace, ...]
 Recorded = Sequence[RecordedBatch]
 Inputs = Iterable[Mapping[str, Tensor]]  # batches of a model, with links
 
@@ -158,7 +156,9 @@ def learn_observer(
         first, observers = heads[0], _taught(layers, heads, text, steps, rate)
         both = observers, _fresh(layers, heads, null=False)
         after, before = (
-            float(torch.cat([_hits(b, stacked_rows(layers, b, of).sum(dim=0)) for b in unread]).double().mean())
+            float(
+                torch.cat([hits(_linked(b, stacked_rows(layers, b, of).sum(dim=0))) for b in unread]).double().mean()
+            )
             for of in both
         )
         lesson = Lesson(heads, after, before, steps, time.process_time() - start)
@@ -206,12 +206,13 @@ def nearest_head(model: nn.Module, batches: Inputs) -> tuple[HeadPlace, float]:
 def rank_heads(layers: Layers, text: Recorded) -> dict[HeadPlace, float]:
     """Return the agreement of all heads with the links, each at its better step, in descending order."""
     every = [HeadPlace(number, head, False) for number, layer in layers.items() for head in range(layer.num_heads)]
-    observers, hits = _fresh(layers, every, null=False), defaultdict(list)
+    observers, found = _fresh(layers, every, null=False), defaultdict(list)
     for batch in text:
         for place, steps in head_rows(layers, batch, observers).items():
             for shift in (False, True):
-                hits[place._replace(shift=shift)].append(_hits(batch, target_rows(steps, batch.labels, shift)))
-    shares = {place: float(torch.cat(of_place).double().mean()) for place, of_place in hits.items()}
+                rows = target_rows(steps, batch.labels, shift)
+                found[place._replace(shift=shift)].append(hits(_linked(batch, rows)))
+    shares = {place: float(torch.cat(of_place).double().mean()) for place, of_place in found.items()}
     better = (max((False, True), key=lambda shift: shares[place._replace(shift=shift)]) for place in every)
     best = [place._replace(shift=shift) for place, shift in zip(every, better, strict=True)]
     return {place: shares[place] for place in sorted(best, key=lambda place: -shares[place])}
@@ -251,47 +252,23 @@ def _fresh(layers: Layers, places: Iterable[HeadPlace], null: bool) -> Observers
     return observers
 
 
-def _hits(batch: RecordedBatch, rows: Tensor) -> Tensor:
-    """Return for each linked target token whether its best source token is linked, (..., linked tokens)."""
-    linked = batch.links.any(dim=-1) & (batch.labels != IGNORE_INDEX)
-    links, best = batch.links[linked], rows[..., linked, -batch.links.shape[-1] :].argmax(dim=-1)
-    return links[torch.arange(len(links)), best]
-
-
 def _best_set(layers: Layers, places: Places, text: Recorded, unread: Recorded, rate: float) -> Places:
     """Return the best set of places by its mean after some learning: one place, or a set grown around good ones."""
-    fresh = _fresh(layers, places, null=False)
-    nearest = list(_grown((), places, unread, [head_rows(layers, batch, fresh) for batch in unread]))[-1]
-    taught = _taught(layers, places, text, _TRIAL_STEPS, max(rate, _TRIAL_RATE), together=False)
-    rows = [head_rows(layers, batch, taught) for batch in unread]
-    around, anew = (list(_grown(chosen, places, unread, rows).items()) for chosen in (nearest, ()))
-    return _chosen(dict([anew[0], around[-1], anew[-1]]))
+
+    def weights(observers: Observers) -> list[LinkedWeights]:
+        rows = (head_rows(layers, batch, observers) for batch in unread)
+        return [_linked(b, torch.stack([of[place] for place in places])) for b, of in zip(unread, rows, strict=True)]
+
+    nearest = list(grown((), places, weights(_fresh(layers, places, null=False))))[-1]
+    taught = weights(_taught(layers, places, text, _TRIAL_STEPS, max(rate, _TRIAL_RATE), together=False))
+    around, anew = (list(grown(chosen, places, taught).items()) for chosen in (nearest, ()))
+    return better_set(dict([anew[0], around[-1], anew[-1]]))
 
 
-def _grown(
-    chosen: Places, places: Places, text: Recorded, rows: Sequence[Mapping[HeadPlace, Tensor]]
-) -> dict[Places, Tensor]:
-    """Add places while they improve the mean of the weights, `rows`, by more than noise; return each set's hits."""
-    grown: dict[Places, Tensor] = {}
-    stacked = [torch.stack([of[place] for place in places]) for of in rows]
-    while True:
-        totals = [every[[places.index(place) for place in chosen]].sum(dim=0) for every in stacked]
-        hits = torch.cat([_hits(b, t + every) for b, t, every in zip(text, totals, stacked, strict=True)], dim=-1)
-        sets = {(*chosen, place): row for place, row in zip(places, hits, strict=True) if place not in chosen}
-        if chosen:
-            grown[chosen] = torch.cat([_hits(b, total) for b, total in zip(text, totals, strict=True)])
-            sets = {chosen: grown[chosen]} | sets
-        best = _chosen(sets)
-        if best == chosen:
-            return grown
-        chosen = best
-
-
-def _chosen(hits: Mapping[Places, Tensor]) -> Places:
-    """Return the set with the most hits; the first one unless another is better by more than noise."""
-    first, best = next(iter(hits)), max(hits, key=lambda places: int(hits[places].sum()))
-    differences = hits[best].double() - hits[first].double()
-    return best if differences.sum() > _NOISE * differences.square().sum().sqrt() else first
+def _linked(batch: RecordedBatch, rows: Tensor) -> LinkedWeights:
+    """Return the links of the linked target tokens, and their weights without NULL from `rows`, (..., B, T, S)."""
+    linked = batch.links.any(dim=-1) & (batch.labels != IGNORE_INDEX)
+    return LinkedWeights(rows[..., linked, -batch.links.shape[-1] :], batch.links[linked])
 
 
 @torch.enable_grad()

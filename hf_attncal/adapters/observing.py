@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hf_attncal.inference.generation import end_tokens, length_to_end
+from hf_attncal.inference.head_search import HeadPlace
 from hf_attncal.models.losses import IGNORE_INDEX, target_rows
 from hf_attncal.models.observing import HeadObserver
 
@@ -18,18 +19,6 @@ Observers = dict[int, HeadObserver]  # by layer
 Layers = Mapping[int, AdapterLayer]
 # Weights of texts, (T, S), by the tokens of the source and of the text.
 ObservedTexts = dict[tuple[tuple[int, ...], tuple[int, ...]], Tensor]
-
-
-class HeadPlace(NamedTuple):
-    """Head of a cross-attention, and the step of a target token: the one that reads it (`shift`), or predicts it."""
-
-    layer: int
-    head: int
-    shift: bool
-
-    def __str__(self) -> str:
-        step = "reads" if self.shift else "predicts"
-        return f"layer {self.layer}, head {self.head} (counted from 0), at the step that {step} a token"
 
 
 class RecordedBatch(NamedTuple):

@@ -1,20 +1,21 @@
 """Find the layer and heads of a cross-attention that align best on annotated pairs."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import product
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from hf_attncal.data.linked_pairs import Gold
-from hf_attncal.data.pharaoh import GoldAlignment, Link, check_index_base
+from hf_attncal.data.pharaoh import GoldAlignment, check_index_base
 from hf_attncal.drawing.page import text_table
+from hf_attncal.inference.head_search import HeadPlace, LinkedWeights, Places, better_set, grown, set_hits
 from hf_attncal.inference.opening import choose_device, load_errors, log_model
 from hf_attncal.inference.running import Running
-from hf_attncal.metrics.aer import AER, AlignmentScore, alignment_error_rate, paired_counts
+from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate
 
 from .aligner import WordAligner, load_to_align
 from .gold import tune_threshold
@@ -22,7 +23,6 @@ from .links import argmax_links
 from .seq2seq import Seq2SeqAttention, between_words, check_weights, read_weights
 
 _MOST_SHOWN = 10
-_RESAMPLES, _MIN_WIN_RATE = 1000, 0.95  # bootstrap resamples, and the share that a larger set of heads must win
 
 
 class RankedReadings(list):
@@ -103,127 +103,81 @@ def select_attention(
     source_prefix: str = "",
     weights: str = "attention",
 ) -> RankedReadings:
-    """Score every layer, Naive-Att and Shift-Att, and several sets of heads on annotated pairs.
+    """Score every layer, Naive-Att and Shift-Att, with all heads and with each, and a set of heads that grows.
 
-    The sets are all heads, each single head, and a greedy set: the best head, then repeatedly the head that lowers the
-    error most, as long as it does so in 95 % of the bootstrap resamples. The best readings of all layers and steps are
-    then averaged in the same greedy way, and the mean comes first if it wins. Each target word is linked to the source
-    word with the largest weight. The word attention is kept in memory: 4 bytes x 2 x layers x heads x words x words
-    per pair.
+    The set grows as an observer's does: from the best head, while the mean with another one, of any layer and step, is
+    better by more than noise. It comes first if it is better than all other settings by more than noise. Each target
+    word is linked to the source word with the largest weight. The word attention is kept in memory: 4 bytes x 2 x
+    layers x heads x words x words per pair.
 
     Args:
         model, tokenizer, sources, targets, batch_size: See `seq2seq_weights`.
         gold: Annotated links of each pair, not from the test set.
-        source_prefix, weights: See `Seq2SeqAttention`.
+        source_prefix, weights: See `Seq2SeqAttention`. Only sets of "attention" grow.
 
     Returns:
-        Settings and their score, the lowest AER first; in a tie lower layers, Naive-Att and larger sets come first.
+        Settings and their score, the lowest AER first; in a tie lower layers, Naive-Att and all heads come first.
 
     Raises:
         ValueError: see `readings_of_pairs`; also annotations that do not fit the pairs, or no pair with words.
     """
     check_weights(weights)
     check_index_base(gold, [(len(s.split()), len(t.split())) for s, t in zip(sources, targets, strict=False)])
-    readable: list[int] = []
-    words: list[Tensor | None] = [None] * len(sources)  # (2, layers, heads, target words, source words)
+    heads: dict[tuple[int, bool], int] = {}  # number of heads at each layer and step
+    words: list[LinkedWeights | None] = [None] * len(sources)
     for pairs, layers, reading in read_weights(
         model, tokenizer, sources, targets, batch_size=batch_size, source_prefix=source_prefix, weights=weights
     ):
         present = {number: layer for number, layer in enumerate(layers) if layer is not None}
-        readable = list(present)
-        nothing = torch.zeros_like(present[readable[0]])
-        stacked = torch.stack([present.get(number, nothing) for number in range(len(layers))], dim=1)
+        heads = {(number, shift): of.shape[1] for number, of in present.items() for shift in (False, True)}
         for row, pair in enumerate(pairs):
-            steps = reading.unpadded(stacked, row)
-            words[pair.index] = torch.stack([between_words(steps, pair, shift) for shift in (False, True)])
-    annotated, ranked = _Annotated(gold, words), RankedReadings()
-    for layer, shift in product(readable, (False, True)):
-        for heads in annotated.sets_of_heads(layer, shift):
-            setting = Seq2SeqAttention(layer, heads, shift, source_prefix, weights)
-            whole = replace(setting, heads=None) if len(heads) == len(annotated.heads) else setting
-            ranked.append((whole, annotated.score((layer, heads, shift))))
-    ranked.sort(key=lambda entry: entry[1].aer)
+            steps = [reading.unpadded(of, row) for of in present.values()]
+            attended = torch.cat([between_words(of, pair, shift) for of in steps for shift in (False, True)])
+            words[pair.index] = LinkedWeights(attended, _worth(gold[pair.index], attended.shape[1:]))
+    text = [of for of in words if of is not None]
+    if not text:
+        raise ValueError("`sources` and `targets` must have at least one pair with words on both sides, got none.")
+    places = tuple(HeadPlace(layer, head, shift) for (layer, shift), n in heads.items() for head in range(n))
+    sets: dict[Places, Seq2SeqAttention] = {}
+    for (layer, shift), number in heads.items():
+        whole = tuple(HeadPlace(layer, head, shift) for head in range(number))
+        sets[whole] = Seq2SeqAttention(layer, None, shift, source_prefix, weights)
+        for place in whole if number > 1 else ():
+            sets[(place,)] = replace(sets[whole], heads=(place.head,))
+
+    def score(chosen: Places) -> AlignmentScore:
+        indices = [places.index(place) for place in chosen]
+        links = [() if of is None else argmax_links(of.weights[indices].mean(dim=0)) for of in words]
+        return alignment_error_rate(gold, links)
+
+    ranked = RankedReadings(
+        sorted(((of, score(chosen)) for chosen, of in sets.items()), key=lambda entry: entry[1].aer)
+    )
     if weights == "attention":
-        # Layers and steps make different errors, so that their mean may be better.
-        best = {(reading.layer, reading.shift): reading for reading, _ in reversed(ranked)}
-        settings = {annotated.place(reading): reading for reading in best.values()}
-
-        def larger(chosen: Places) -> list[Places]:
-            return [(*chosen, place) for place in settings if place not in chosen]
-
-        chosen = annotated.grown((annotated.place(ranked[0][0]),), larger)
-        if len(chosen) > 1:
-            last, *before = (settings[place] for place in reversed(chosen))
-            joined = functools.reduce(lambda beside, reading: replace(reading, beside=beside), before, last)
-            ranked.insert(0, (joined, annotated.score(*chosen)))
+        best = next(chosen for chosen, settings in sets.items() if settings == ranked[0][0])
+        larger, found = list(grown((), places, text).items())[-1]
+        if larger not in sets and better_set({best: set_hits(best, places, text), larger: found}) == larger:
+            ranked.insert(0, (_mean_of(larger, sets[best]), score(larger)))
     return ranked
 
 
-Place = tuple[int, tuple[int, ...], bool]  # layer, heads, shift
-Places = tuple[Place, ...]
+def _worth(gold: GoldAlignment, shape: Sequence[int]) -> Tensor:
+    """Return the hits that a link adds to the AER, (target words, source words): 2 if sure, 1 if possible."""
+    worth = torch.zeros(*shape, dtype=torch.long)
+    for links in (gold.sure, gold.possible):
+        for i, j in links:
+            worth[j, i] += 1
+    return worth
 
 
-class _Annotated:
-    """Annotated pairs with their word attention, and the AER of its readings.
-
-    Args:
-        gold: Annotated links of each pair.
-        words: Word attention of each pair, (steps, layers, heads, target words, source words); None for an empty side.
-
-    Raises:
-        ValueError: no pair with words on both sides.
-    """
-
-    def __init__(self, gold: Sequence[GoldAlignment], words: Sequence[Tensor | None]):
-        self.gold, self.words = gold, words
-        self.heads = tuple(range(next((pair.shape[2] for pair in words if pair is not None), 0)))
-        if not self.heads:
-            raise ValueError("`sources` and `targets` must have at least one pair with words on both sides, got none.")
-        self._scores: dict[Places, AlignmentScore] = {}
-
-    def place(self, settings: Seq2SeqAttention) -> Place:
-        """Return layer, heads and shift of the settings."""
-        return settings.layer, settings.heads or self.heads, settings.shift
-
-    def links(self, places: Places) -> list[Sequence[Link]]:
-        """Return the links of each pair, read from the mean attention at these places."""
-        links: list[Sequence[Link]] = []
-        for pair in self.words:
-            if pair is None:
-                links.append(())
-                continue
-            readings = [pair[int(shift), layer, list(heads)].mean(dim=0) for layer, heads, shift in places]
-            links.append(argmax_links(torch.stack(readings).mean(dim=0)))
-        return links
-
-    def score(self, *places: Place) -> AlignmentScore:
-        """Return the AER of the links at these places."""
-        if places not in self._scores:
-            self._scores[places] = alignment_error_rate(self.gold, self.links(places))
-        return self._scores[places]
-
-    def grown(self, chosen: Places, larger: Callable[[Places], Sequence[Places]]) -> Places:
-        """Extend a set greedily while the best larger set wins in nearly all resamples of the pairs."""
-        while options := larger(chosen):
-            best = min(options, key=lambda places: self.score(*places).aer)
-            if self.score(*best).aer >= self.score(*chosen).aer:
-                break
-            counts = paired_counts(self.gold, self.links(chosen), self.links(best))
-            share = AER.paired_bootstrap(*counts, _RESAMPLES, 0)
-            if share is not None and share < _MIN_WIN_RATE:
-                break
-            chosen = best
-        return chosen
-
-    def sets_of_heads(self, layer: int, shift: bool) -> list[tuple[int, ...]]:
-        """Return the sets of heads to rank: all heads, the greedy set, and each single head."""
-
-        def larger(chosen: Places) -> list[Places]:
-            ((_, heads, _),) = chosen
-            sets = sorted(tuple(sorted({*heads, added})) for added in self.heads if added not in heads)
-            return [((layer, heads, shift),) for heads in sets]
-
-        single = [(head,) for head in self.heads]
-        first = min(single, key=lambda heads: self.score((layer, heads, shift)).aer)
-        ((_, best, _),) = self.grown(((layer, first, shift),), larger)
-        return list(dict.fromkeys((self.heads, best, *single)))
+def _mean_of(places: Places, like: Seq2SeqAttention) -> Seq2SeqAttention:
+    """Return the settings that average these heads: a reading for each layer and step, if all have as many heads."""
+    by_step: dict[tuple[int, bool], list[int]] = defaultdict(list)
+    for place in places:
+        by_step[place.layer, place.shift].append(place.head)
+    if len({len(heads) for heads in by_step.values()}) == 1:
+        parts = [(step, tuple(sorted(heads))) for step, heads in by_step.items()]
+    else:
+        parts = [((place.layer, place.shift), (place.head,)) for place in places]
+    readings = [replace(like, layer=layer, heads=heads, shift=shift) for (layer, shift), heads in parts]
+    return functools.reduce(lambda beside, reading: replace(reading, beside=beside), reversed(readings))

@@ -79,11 +79,11 @@ def select(
 ) -> "RankedReadings":
     """Find the layer and heads of a translation model whose attention aligns words best.
 
-    Annotated pairs are aligned by the cross-attention of a Marian- or BART-style model, with many settings. For each
-    layer, they are all heads, single heads, and sets of heads. Each is tried with the attention of the decoder step
-    that predicts the target word (Naive-Att), and of the next step, which has the word as input (Shift-Att). The ten
-    settings with the lowest alignment error rate (AER) are printed. The best one is written to alignment.json, which
-    `attncal align run` and `attncal translate` then use.
+    Annotated pairs are aligned by the cross-attention of a Marian- or BART-style model, with many settings: all heads
+    of each layer, and single heads, each with the attention of the decoder step that predicts the target word
+    (Naive-Att), and of the next step, which has the word as input (Shift-Att); and the mean of several heads, if it is
+    better by more than noise. The ten settings with the lowest alignment error rate (AER) are printed. The best one is
+    written to alignment.json, which `attncal align run` and `attncal translate` then use.
 
     Examples:
         attncal align select MODEL --source dev.en --target dev.de --gold dev.align

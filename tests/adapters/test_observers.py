@@ -40,9 +40,10 @@ from transformers import (
 
 from hf_attncal.adapters import AttentionCalibrationConfig, adapter_layers, export_calibrated, observer_learning
 from hf_attncal.adapters.observer_learning import learn_observer, nearest_head
-from hf_attncal.adapters.observing import HeadPlace, generate_observed, observing_generate
+from hf_attncal.adapters.observing import generate_observed, observing_generate
 from hf_attncal.alignment import WordAligner, seq2seq
 from hf_attncal.alignment.seq2seq import Seq2SeqAttention, seq2seq_weights
+from hf_attncal.inference.head_search import HeadPlace
 from hf_attncal.inference.reading import observer_of, read, readings_of_pairs, token_pairs
 from hf_attncal.inference.translation import translate_texts
 from hf_attncal.models.functional import token_rows

@@ -9,7 +9,7 @@ from peft import PeftModel
 from speech_helpers import SECONDS, spoken_tones, tiny_whisper, tone
 
 from hf_attncal.adapters import save_adapter
-from hf_attncal.adapters.observing import HeadPlace
+from hf_attncal.inference.head_search import HeadPlace
 from hf_attncal.speech.learning import learn_word_times, planted_evidence, prepared, token_links
 from hf_attncal.speech.observed import Listener, Observation, Unspoken, path_scores
 from hf_attncal.speech.sound import RATE, Word, cut
