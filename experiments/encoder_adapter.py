@@ -34,6 +34,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.alignment.encoder_prior import LEARNED_FILE, TEMPERATURE, EncoderPrior, halves
+from hf_attncal.alignment.links import harmonic_mean
 from hf_attncal.alignment.sources import Words, largest_over_words
 from hf_attncal.alignment.statistical import quick_aligner
 from hf_attncal.data.linked_pairs import Gold
@@ -42,7 +43,6 @@ from hf_attncal.io.files import read_lines, sha256, write_json
 from hf_attncal.layouts import WEIGHTS
 from hf_attncal.metrics import records
 from hf_attncal.metrics.aer import alignment_error_rate
-from hf_attncal.models.functional_mask_align import harmonic_mean
 
 CREDITS = {"licence": "Apache-2.0", "changes": "intfloat/multilingual-e5-small (MIT)"}
 

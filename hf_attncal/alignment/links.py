@@ -20,7 +20,6 @@ from torch import Tensor
 
 from hf_attncal.data.pharaoh import Link, format_links
 from hf_attncal.data.segmentation import Segments, raw_links, raw_means
-from hf_attncal.models.functional_mask_align import harmonic_mean
 from hf_attncal.models.limits import SYMMETRIZATIONS
 
 from .sources import Weights, largest_over_words
@@ -117,6 +116,21 @@ def _merged(forward: frozenset[Link], backward: frozenset[Link], method: str) ->
         for links in (forward, backward):
             growing.finish(links, both=method == "grow-diag-final-and")
     return growing.links
+
+
+def harmonic_mean(forward: Tensor, backward: Tensor) -> Tensor:
+    """Return `S_ij = 2 W_f,ij W_b,ji / (W_f,ij + W_b,ji)`, 0 if both are 0 (Mask-Align, sec. 3.4).
+
+    Args:
+        forward: W_f, (..., T, S).
+        backward: W_b, (..., S, T).
+
+    Returns:
+        (..., S, T), source first, as in links.
+    """
+    forward = forward.transpose(-1, -2)
+    total = forward + backward
+    return 2 * forward * backward / total.masked_fill(total == 0, 1.0)
 
 
 def symmetrize_batch(

@@ -16,10 +16,9 @@ import numpy as np
 import torch
 
 from hf_attncal.alignment.aligner import WordAligner
-from hf_attncal.alignment.links import mean_over_words
+from hf_attncal.alignment.links import harmonic_mean, mean_over_words
 from hf_attncal.alignment.sources import Weights, largest_over_words
 from hf_attncal.data.segmentation import Segments, segment, white_space_words
-from hf_attncal.models.functional_mask_align import harmonic_mean
 
 T = TypeVar("T")
 Both = tuple[T, T]  # source and target

@@ -87,21 +87,6 @@ def guided_loss(weights: Tensor, null: Tensor, links: Tensor, target_real: Tenso
     return terms.masked_fill(~target_real, 0.0).sum() / target_real.sum().clamp(min=1)
 
 
-def harmonic_mean(forward: Tensor, backward: Tensor) -> Tensor:
-    """Return `S_ij = 2 W_f,ij W_b,ji / (W_f,ij + W_b,ji)`, 0 if both are 0 (Mask-Align, sec. 3.4).
-
-    Args:
-        forward: W_f, (..., T, S).
-        backward: W_b, (..., S, T).
-
-    Returns:
-        (..., S, T), source first, as in links.
-    """
-    forward = forward.transpose(-1, -2)
-    total = forward + backward
-    return 2 * forward * backward / total.masked_fill(total == 0, 1.0)
-
-
 def mixture_log_likelihood(weights: Tensor, emissions: Tensor) -> tuple[Tensor, Tensor]:
     """Return the likelihood of each token under a mixture over source positions, and the posterior of the positions.
 

@@ -8,11 +8,11 @@ from helpers import assert_close
 
 from hf_attncal.alignment.links import (
     SYMMETRIZATIONS,
+    harmonic_mean,
     links_of_batch,
     symmetrize_batch,
     symmetrize_links,
 )
-from hf_attncal.models.functional_mask_align import harmonic_mean
 
 GROWING = ("grow-diag", "grow-diag-final", "grow-diag-final-and")
 LINK_METHODS = SYMMETRIZATIONS[1:]

@@ -7,6 +7,7 @@ import reference
 import torch
 from helpers import assert_close, assert_functions_agree, assert_identical
 
+from hf_attncal.alignment.links import harmonic_mean
 from hf_attncal.models import functional_mask_align as functional
 
 B, T, S = 3, 4, 5
@@ -134,11 +135,11 @@ class TestHarmonicMean:
     def test_equals_reference(self, forward, backward):
         assert (forward == 0).any()
         inputs = {"forward": forward, "backward": backward}
-        assert_functions_agree(functional.harmonic_mean, reference.harmonic, inputs)
+        assert_functions_agree(harmonic_mean, reference.harmonic, inputs)
 
     def test_one_pair_without_a_batch(self, forward, backward):
-        expected = functional.harmonic_mean(forward, backward)[1]
-        assert_identical(functional.harmonic_mean(forward[1], backward[1]), expected)
+        expected = harmonic_mean(forward, backward)[1]
+        assert_identical(harmonic_mean(forward[1], backward[1]), expected)
 
 
 class TestMixture:
