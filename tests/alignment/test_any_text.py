@@ -6,8 +6,8 @@ import string
 import pytest
 
 from hf_attncal import align, align_quick
-from hf_attncal.alignment.quality import shift_warning
 from hf_attncal.alignment.statistical import quick_aligner
+from hf_attncal.alignment.streaming import shift_warning
 from hf_attncal.commands import main
 from hf_attncal.data.segmentation import characters, fold, is_unspaced, segment
 from hf_attncal.data.texts import PairText
