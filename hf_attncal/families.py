@@ -78,6 +78,7 @@ class Family(NamedTuple):
         forms: further names for `--model`, each with its settings of the section `model`.
         attention: function that describes the attention of a configuration in words.
         source: class that extracts word alignments; None if they are extracted from attention.
+        plain: function that loads a saved aligner without transformers; it returns None if that is impossible.
         counted: True for a statistical aligner, which has no gradients. Default: False.
         summary: method of an aligner, for its card.
     """
@@ -102,6 +103,7 @@ class Family(NamedTuple):
     forms: Mapping[str, dict[str, Any]] = MappingProxyType({})
     attention: str = "hf_attncal.training.job:switches_in_words"
     source: str | None = None
+    plain: str | None = None
     counted: bool = False
     summary: str = ""
 
@@ -143,7 +145,7 @@ class Family(NamedTuple):
         return self.auto, self.card
 
     def resolve(self, field: str) -> Any:
-        """Import the function or class named by "sizes", "after_preset", "attention" or "source"; None if unset."""
+        """Import the function or class that a field ("sizes", "attention", "source", ...) names; None if unset."""
         name = getattr(self, field)
         return None if name is None else resolve_name(name)
 
@@ -217,6 +219,7 @@ _OWN = {
             card=Card("counting_aligner", ("entries", *_LINKS), "word-alignment", None, pairs=True),
             presets=("hmm",),
             source="hf_attncal.alignment.mask_align:MaskAlignSource",
+            plain="hf_attncal.alignment.statistical:plain_aligner",
             counted=True,
             summary="counts alone",
         ),

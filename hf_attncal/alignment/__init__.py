@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # at run time `__getattr__` below imports these
     from hf_attncal.alignment.aligner import WordAligner as WordAligner
     from hf_attncal.alignment.attention_heads import select_attention as select_attention
-    from hf_attncal.alignment.count_learner import Adaptation as Adaptation
     from hf_attncal.alignment.gold import Calibration as Calibration
     from hf_attncal.alignment.gold import calibrate_links as calibrate_links
     from hf_attncal.alignment.linked_texts import ComparedLinks as ComparedLinks
@@ -26,6 +25,7 @@ if TYPE_CHECKING:  # at run time `__getattr__` below imports these
     from hf_attncal.alignment.projection import project_labels as project_labels
     from hf_attncal.alignment.seq2seq import Seq2SeqAttention as Seq2SeqAttention
     from hf_attncal.alignment.seq2seq import seq2seq_weights as seq2seq_weights
+    from hf_attncal.alignment.sources import Adaptation as Adaptation
     from hf_attncal.alignment.sources import Weights as Weights
     from hf_attncal.alignment.sources import WeightSource as WeightSource
     from hf_attncal.alignment.statistical import quick_aligner as quick_aligner
@@ -39,7 +39,6 @@ if TYPE_CHECKING:  # at run time `__getattr__` below imports these
 
 # Names are imported when they are used: together they need transformers, which an aligner that counts does not.
 _MODULES = {
-    "hf_attncal.alignment.count_learner": ("Adaptation",),
     "hf_attncal.alignment.aligner": ("WordAligner",),
     "hf_attncal.alignment.streaming": ("AlignBatch",),
     "hf_attncal.alignment.gold": ("Calibration", "calibrate_links"),
@@ -49,7 +48,7 @@ _MODULES = {
     "hf_attncal.alignment.statistical": ("quick_aligner",),
     "hf_attncal.alignment.attention_heads": ("select_attention",),
     "hf_attncal.alignment.seq2seq": ("Seq2SeqAttention", "seq2seq_weights"),
-    "hf_attncal.alignment.sources": ("Weights", "WeightSource"),
+    "hf_attncal.alignment.sources": ("Adaptation", "Weights", "WeightSource"),
     "hf_attncal.alignment.links": (
         "SYMMETRIZATIONS",
         "WordAlignment",

@@ -19,11 +19,10 @@ from hf_attncal.families import source_of
 from hf_attncal.io.errors import ITEMS_AT_ONCE, piecewise
 from hf_attncal.io.files import check_line
 
-from .count_learner import PASSES, Adaptation, adapt_counts
 from .links import SYMMETRIZATIONS, Pair, WordAlignment, merge, of_raw_words, unaligned
 from .probabilities import LinkProbabilities, saved_probabilities
 from .ready import ready_or_named
-from .sources import WeightSource, check_threshold
+from .sources import ADAPTATION_PASSES, Adaptation, WeightSource, check_threshold
 
 Sentence = str | Sequence[str]
 
@@ -312,7 +311,7 @@ class WordAligner:
         pairs: Iterable[tuple[Sentence, Sentence]],
         *,
         weight: float | None = None,
-        passes: int = PASSES,
+        passes: int = ADAPTATION_PASSES,
         tokenize: bool | None = None,
         words: str = SEPARATORS[0],
     ) -> Adaptation:
@@ -335,13 +334,7 @@ class WordAligner:
                 "an aligner with an encoder cannot adapt to a text. Use the encoder only, or count the text with it "
                 "(`attncal align quick --encoder`)."
             )
-        if not self.source.counts:
-            raise ValueError(
-                f"only a statistical aligner can adapt to a text, and the model is {self.source.kind}. Train one with "
-                "`attncal align train --config hmm`."
-            )
-        tokens = [side.ids for side in self.source.tokens_of(self._split(pairs, tokenize, words).solid)]
-        adapted = adapt_counts(self.model, tokens[::2], tokens[1::2], weight, passes)
+        adapted = self.source.adapt(self._split(pairs, tokenize, words).solid, weight, passes)
         if adapted.weight:
             self.model.config.name_or_path = ""  # the model differs from its folder, and from the files there
             if self.probabilities is not None:

@@ -10,7 +10,7 @@ from copy import copy
 from typing import Any
 
 from hf_attncal.data.languages import trial_source
-from hf_attncal.families import source_of
+from hf_attncal.families import aligners, source_of
 from hf_attncal.inference.opening import check_name, choose_device, load_errors, log_model
 from hf_attncal.inference.running import Running
 from hf_attncal.io.errors import CommandError, settings_by_name
@@ -89,9 +89,9 @@ def _plain_aligner(name: str, running: Running):
     special = running.dtype or running.trust_remote_code or running.languages
     if special or not os.path.isfile(os.path.join(name, CONFIG)):
         return None
-    from .statistical import plain_aligner
-
-    return plain_aligner(name, choose_device(running))
+    device = choose_device(running)
+    loaders = (family.resolve("plain") for family in aligners().values())
+    return next(filter(None, (load(name, device) for load in loaders if load is not None)), None)
 
 
 def open_to_align(

@@ -6,7 +6,6 @@ other pairs (collapsed variational inference, CVB0: Asuncion et al. 2009, sec. 3
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -22,6 +21,7 @@ from hf_attncal.models.functional_jumps import learned_jumps
 from hf_attncal.models.hmm_tables import HMMTablesMixin, unaligned_shares
 
 from .likelihood_ratio import EncoderFactors
+from .sources import ADAPTATION_PASSES, Adaptation
 
 # Iterations without and with jumps. While the counts are even, jumps would align everything along the diagonal.
 ITERATIONS = (3, 6)
@@ -311,25 +311,9 @@ def _batches(sources: np.ndarray, targets: np.ndarray) -> Iterator[np.ndarray]:
 # the passes over the new text. w_n depends on the share of unknown tokens, so that known pairs have little weight and
 # are aligned as before.
 
-PASSES = 4
 # Share of tokens never counted with a token of the other side: a tenth in the training domain, a fifth in another
 # domain, a half in another kind of text. The weight of a pair rises from 0 to 1 between these limits.
 KNOWN, NEW = 0.15, 0.5
-
-
-@dataclass(frozen=True)
-class Adaptation:
-    """Result of an adaptation.
-
-    Args:
-        pairs: Number of pairs of the text.
-        unknown: Share of the tokens that were never counted with a token of the other side before.
-        weight: Mean weight of a link of the text, from 0 (nothing changed) to 1 (like a training link).
-    """
-
-    pairs: int
-    unknown: float
-    weight: float
 
 
 def adapt_counts(
@@ -337,7 +321,7 @@ def adapt_counts(
     sources: Tokens,
     targets: Tokens,
     weight: float | None = None,
-    passes: int = PASSES,
+    passes: int = ADAPTATION_PASSES,
 ) -> Adaptation:
     """Adapt the counts of a model to a tokenised text.
 

@@ -15,9 +15,9 @@ from hf_attncal.data.segmentation import fold
 from hf_attncal.data.words import NO_WORD, WordTokenizer, WordTokens
 from hf_attncal.families import FAMILIES
 
-from .count_learner import ONCE
+from .count_learner import ONCE, adapt_counts
 from .likelihood_ratio import EncoderFactors, joined, spread
-from .sources import Weights, WeightSource, Words, check_finite_weights, word_ids
+from .sources import Adaptation, Weights, WeightSource, Words, check_finite_weights, word_ids
 
 # Maximum number of pairs, and maximum length of a side, to learn the weight of an encoder from.
 _PAIRS_TO_LEARN, _LENGTH_TO_LEARN = 1000, 100
@@ -129,6 +129,12 @@ class MaskAlignSource(WeightSource):
         if self.longest_uncut is not None and longest > self.longest_uncut and largest <= _MAX_CELLS_TO_CUT:
             self._cut(directions, tokens, cells)
         return directions if cells is None else self._with_encoder(directions, cells)
+
+    def adapt(self, pairs: Sequence[Words], weight: float | None, passes: int) -> Adaptation:
+        if not self.counts:
+            return super().adapt(pairs, weight, passes)
+        tokens = [side.ids for side in self.tokens_of(pairs)]
+        return adapt_counts(self.model, tokens[::2], tokens[1::2], weight, passes)
 
     def unknown_shares(self, pairs: Sequence[Words]) -> list[float] | None:
         if not self.counts:

@@ -5,6 +5,7 @@ Each source has its own file, and `families.py` names the source of each family.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -20,6 +21,7 @@ from hf_attncal.models.limits import SYMMETRIZATIONS
 Words = tuple[Sequence[str], Sequence[str]]
 # Thresholds that are tried on annotated pairs.
 THRESHOLDS = tuple(round(0.05 * step, 2) for step in range(1, 20))
+ADAPTATION_PASSES = 4  # passes over a text to adapt to
 
 
 def check_threshold(value: object) -> None:
@@ -52,6 +54,21 @@ class Weights(NamedTuple):
     words: Sequence[tuple[int, int]]
     source_tokens: Tensor | None = None
     target_tokens: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """Result of an adaptation.
+
+    Args:
+        pairs: Number of pairs of the text.
+        unknown: Share of the tokens that were never counted with a token of the other side before.
+        weight: Mean weight of a link of the text, from 0 (nothing changed) to 1 (like a training link).
+    """
+
+    pairs: int
+    unknown: float
+    weight: float
 
 
 class WeightSource(ABC):
@@ -138,6 +155,17 @@ class WeightSource(ABC):
     def tokens_of(self, pairs: Sequence[Words]) -> list[WordTokens]:
         """Tokenise pairs for a statistical aligner; source and target in turn."""
         raise NotImplementedError
+
+    def adapt(self, pairs: Sequence[Words], weight: float | None, passes: int) -> Adaptation:
+        """Adapt a statistical aligner to a text, see `WordAligner.adapt`.
+
+        Raises:
+            ValueError: a model without counts, or a setting out of range.
+        """
+        raise ValueError(
+            f"only a statistical aligner can adapt to a text, and the model is {self.kind}. Train one with "
+            "`attncal align train --config hmm`."
+        )
 
     def unknown_shares(self, pairs: Sequence[Words]) -> list[float] | None:
         """Return the share of unknown tokens in each pair, see `WordAligner.unknown_shares`; None without counts."""
