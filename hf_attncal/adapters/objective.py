@@ -16,8 +16,14 @@ from transformers.modeling_outputs import Seq2SeqLMOutput
 from hf_attncal.models.calibration import trains_mask
 from hf_attncal.models.cross_attention import AttentionContext
 from hf_attncal.models.losses import IGNORE_INDEX, shift_labels
-from hf_attncal.models.modeling_attncal import AttnCalSeq2SeqLMOutput
-from hf_attncal.models.objective import FirstPass, check_links, check_training, named_losses, refuse_reentrant
+from hf_attncal.models.objective import (
+    AttnCalSeq2SeqLMOutput,
+    FirstPass,
+    check_links,
+    check_training,
+    named_losses,
+    refuse_reentrant,
+)
 
 from .configuration import AttentionCalibrationConfig
 from .layers import active_settings, decoder_of

@@ -11,9 +11,8 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Base of the Marian- and BART-style models: loading and saving, outputs, and `forward` of the head."""
+"""Base of the Marian- and BART-style models: loading and saving, and `forward` of the head."""
 
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache
 from transformers.generation import GenerationMixin, LogitsProcessorList
-from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
+from transformers.modeling_outputs import BaseModelOutput
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 
@@ -31,67 +30,19 @@ from .cross_attention import AttentionContext
 from .heads import HeadMixin
 from .loading import WholeCheckpointMixin
 from .losses import IGNORE_INDEX
-from .objective import FirstPass, check_arguments, check_links, check_training, named_losses, refuse_reentrant
+from .objective import (
+    AttnCalSeq2SeqLMOutput,
+    FirstPass,
+    check_arguments,
+    check_links,
+    check_training,
+    named_losses,
+    refuse_reentrant,
+)
 from .uam import NullSuppression, UnsupervisedAlignmentModule
 
 # No checkpoint needs these fields set: models are trained with them and without.
 # trf-ignore: TRF041 config.calibration, config.copy, config.guided, config.uam
-
-
-@dataclass
-class AttnCalSeq2SeqLMOutput(Seq2SeqLMOutput):
-    """Output of the models with a language modelling head.
-
-    Args:
-        loss: training loss for `backward()`. Its value is the NMT loss, plus the UAM loss with `uam`, plus
-            `guided_weight` times the guided loss with `links`. The translation model and the gate get the gradient of
-            this value. The mask network gets the gradient of the mask loss.
-        nmt_loss: cross-entropy per target token, with label smoothing (Lu et al., eq. 13).
-        mask_loss: objective of the mask network (eq. 4), if the second decoder pass ran.
-        mask_penalty: size of the perturbation (eq. 5), before alpha, if the second decoder pass ran.
-        mask_mean: mean of `m` over layers, heads, real target steps and real source tokens; with labels.
-        gate_mean: mean of the gate `g` (eq. 12) over layers, heads and real target steps; with labels.
-        mass_mean, attended_mask_mean, divergence_mean, divergence_normalized_mean: means of what calibration changes
-            in rows of attention (see `calibration_extent`) over layers, heads and real target steps; with labels.
-        uncalibrated_cross_attentions: `a` of every layer, (batch, heads, target, source); without the NULL column.
-            This and the next three are tuples over layers, returned with `output_attention_details=True` by models
-            that have them.
-        calibration_masks: `m` of every layer (Lu et al., eq. 3), same shape.
-        calibration_gates: `g` of every layer (eq. 12), (batch, heads, target).
-        null_attentions: weight of NULL of every layer, (batch, heads, target).
-        guided_attention: weights of the guided head, (batch, target, source), with `output_attention_details=True`.
-            Row t belongs to decoder step t, which predicts token t and reads token t - 1.
-        guided_null: its weight of NULL, (batch, target), with `leaky`.
-        uam_loss: L_src of the unsupervised alignment module per target token (Kiyono et al., eq. 18); with labels.
-        uam_probabilities: probability that the module gives the token at each source position, `q_j[x_i]`, (batch,
-            target, source), 0 at padding; with `output_uam_probabilities=True`. A token that occurs several times has
-            its full probability at each of its positions.
-        guided_loss: cross-entropy of the guided head per target token (Garg et al. 2019), before its weight; with
-            labels and links.
-        copy_probabilities: probability of copying each source token, `c_s` (See et al., eq. 9), (batch, target,
-            source), 0 at padding, in float32 at least; with `output_copy_probabilities=True`. One minus their sum is
-            the probability of generating the token.
-    """
-
-    nmt_loss: Tensor | None = None
-    mask_loss: Tensor | None = None
-    mask_penalty: Tensor | None = None
-    mask_mean: Tensor | None = None
-    gate_mean: Tensor | None = None
-    mass_mean: Tensor | None = None
-    attended_mask_mean: Tensor | None = None
-    divergence_mean: Tensor | None = None
-    divergence_normalized_mean: Tensor | None = None
-    uncalibrated_cross_attentions: tuple[Tensor, ...] | None = None
-    calibration_masks: tuple[Tensor, ...] | None = None
-    calibration_gates: tuple[Tensor, ...] | None = None
-    null_attentions: tuple[Tensor, ...] | None = None
-    guided_attention: Tensor | None = None
-    guided_null: Tensor | None = None
-    uam_loss: Tensor | None = None
-    guided_loss: Tensor | None = None
-    uam_probabilities: Tensor | None = None
-    copy_probabilities: Tensor | None = None
 
 
 class AttnCalPreTrainedMixin(WholeCheckpointMixin, CountedStepsMixin):

@@ -11,13 +11,15 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Objectives of a calibrated model: a table of terms, the second decoder pass, and the losses by name."""
+"""Objectives of a calibrated model: a table of terms, the second decoder pass, the losses by name, and the output."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.utils import logging
 
 from .calibration import StepCount, trains_mask, warn_uncounted
@@ -35,6 +37,62 @@ from .losses import (
 )
 
 logger = logging.get_logger(__name__)
+
+
+@dataclass
+class AttnCalSeq2SeqLMOutput(Seq2SeqLMOutput):
+    """Output of the models with a language modelling head.
+
+    Args:
+        loss: training loss for `backward()`. Its value is the NMT loss, plus the UAM loss with `uam`, plus
+            `guided_weight` times the guided loss with `links`. The translation model and the gate get the gradient of
+            this value. The mask network gets the gradient of the mask loss.
+        nmt_loss: cross-entropy per target token, with label smoothing (Lu et al., eq. 13).
+        mask_loss: objective of the mask network (eq. 4), if the second decoder pass ran.
+        mask_penalty: size of the perturbation (eq. 5), before alpha, if the second decoder pass ran.
+        mask_mean: mean of `m` over layers, heads, real target steps and real source tokens; with labels.
+        gate_mean: mean of the gate `g` (eq. 12) over layers, heads and real target steps; with labels.
+        mass_mean, attended_mask_mean, divergence_mean, divergence_normalized_mean: means of what calibration changes
+            in rows of attention (see `calibration_extent`) over layers, heads and real target steps; with labels.
+        uncalibrated_cross_attentions: `a` of every layer, (batch, heads, target, source); without the NULL column.
+            This and the next three are tuples over layers, returned with `output_attention_details=True` by models
+            that have them.
+        calibration_masks: `m` of every layer (Lu et al., eq. 3), same shape.
+        calibration_gates: `g` of every layer (eq. 12), (batch, heads, target).
+        null_attentions: weight of NULL of every layer, (batch, heads, target).
+        guided_attention: weights of the guided head, (batch, target, source), with `output_attention_details=True`.
+            Row t belongs to decoder step t, which predicts token t and reads token t - 1.
+        guided_null: its weight of NULL, (batch, target), with `leaky`.
+        uam_loss: L_src of the unsupervised alignment module per target token (Kiyono et al., eq. 18); with labels.
+        uam_probabilities: probability that the module gives the token at each source position, `q_j[x_i]`, (batch,
+            target, source), 0 at padding; with `output_uam_probabilities=True`. A token that occurs several times has
+            its full probability at each of its positions.
+        guided_loss: cross-entropy of the guided head per target token (Garg et al. 2019), before its weight; with
+            labels and links.
+        copy_probabilities: probability of copying each source token, `c_s` (See et al., eq. 9), (batch, target,
+            source), 0 at padding, in float32 at least; with `output_copy_probabilities=True`. One minus their sum is
+            the probability of generating the token.
+    """
+
+    nmt_loss: Tensor | None = None
+    mask_loss: Tensor | None = None
+    mask_penalty: Tensor | None = None
+    mask_mean: Tensor | None = None
+    gate_mean: Tensor | None = None
+    mass_mean: Tensor | None = None
+    attended_mask_mean: Tensor | None = None
+    divergence_mean: Tensor | None = None
+    divergence_normalized_mean: Tensor | None = None
+    uncalibrated_cross_attentions: tuple[Tensor, ...] | None = None
+    calibration_masks: tuple[Tensor, ...] | None = None
+    calibration_gates: tuple[Tensor, ...] | None = None
+    null_attentions: tuple[Tensor, ...] | None = None
+    guided_attention: Tensor | None = None
+    guided_null: Tensor | None = None
+    uam_loss: Tensor | None = None
+    guided_loss: Tensor | None = None
+    uam_probabilities: Tensor | None = None
+    copy_probabilities: Tensor | None = None
 
 
 # Arguments of `forward`, and the switch that each needs.
