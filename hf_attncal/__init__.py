@@ -74,7 +74,7 @@ _LAZY = {
     "WordAligner": "hf_attncal.alignment",
 }
 _LAZY |= {function.partition(":")[2]: function.partition(":")[0] for function in COMMANDS.values()}
-for _family in FAMILIES.own.values():
+for _family in FAMILIES.values():
     _LAZY[_family.config] = _family.whole_modules[0]
     for _name in filter(None, (_family.bare, _family.model, _family.causal)):
         _LAZY[_name] = _family.whole_modules[1]

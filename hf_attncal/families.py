@@ -1,21 +1,17 @@
 """Tables of the model families and of the variants of cross-attention: one row each, read by all code that needs them.
 
-To add a family, add its configuration and model files to `models/` and a row to `FAMILIES`; another package adds a row
-by the entry point `attncal.families`, under its model type. Functions of other rooms are named as "module:name" and
-imported on use, so the command line can read the table without heavy imports.
+To add a family, add its configuration and model files to `models/` and a row to `FAMILIES`. Functions of other rooms
+are named as "module:name" and imported on use, so the command line can read the table without heavy imports.
 """
 
 import functools
 import importlib
 import sys
-import warnings
 from collections.abc import Mapping
 from importlib.machinery import ModuleSpec
 from pkgutil import resolve_name
 from types import MappingProxyType, ModuleType
 from typing import Any, Literal, NamedTuple
-
-from hf_attncal.io.extras import Table
 
 _MODELS = "hf_attncal.models"
 
@@ -60,7 +56,7 @@ class Family(NamedTuple):
     Args:
         model_type: value of `model_type` in `config.json`.
         label: name of such a model in messages.
-        modules: configuration module and model module, in `hf_attncal.models` or, with a dot, by their full names.
+        modules: configuration module and model module, in `hf_attncal.models`.
         config: name of the configuration class.
         model: name of the model class that users load.
         auto: name of the Auto class that loads it. Default: AutoModelForSeq2SeqLM.
@@ -115,7 +111,7 @@ class Family(NamedTuple):
     @property
     def whole_modules(self) -> tuple[str, ...]:
         """Full names of the configuration module and the model module."""
-        return tuple(name if "." in name else f"{_MODELS}.{name}" for name in self.modules)
+        return tuple(f"{_MODELS}.{name}" for name in self.modules)
 
     @property
     def config_class(self) -> type[Any]:
@@ -156,7 +152,7 @@ _RECURRENT = ("cell", "score", "attention_window", "input_feeding", "selective_g
 _DISCRETE = ("hard_attention", "streams", "leaky", "receptive_field_penalty")
 _LINKS = ("alignment_threshold", "symmetrization", "lowercase", "tokenize", "fold_words")
 
-_OWN = {
+FAMILIES = {
     family.model_type: family
     for family in (
         Family(
@@ -248,7 +244,6 @@ _OWN = {
         ),
     )
 }
-FAMILIES = Table(_OWN, "attncal.families")
 # Class that extracts word alignments from an encoder-decoder without a `source` in its row.
 ENCODER_DECODER_SOURCE = "hf_attncal.alignment.seq2seq:Seq2SeqSource"
 # Model types of transformers that average the loss over a micro-batch and ignore `num_items_in_batch`
@@ -313,30 +308,12 @@ def register_with_auto_classes() -> None:
 @functools.cache  # only a success is cached
 def register() -> None:
     """Register our families with the Auto classes, now."""
-    for family in FAMILIES.own.values():
-        _register(family)
-
-
-@functools.cache
-def register_others() -> None:
-    """Register the families of other packages with the Auto classes; called before a model is loaded by name."""
-    for name, family in FAMILIES.others.items():
-        try:
-            _register(family, exist_ok=True)  # its package may have done so
-        except Exception as error:  # another package may raise anything
-            warnings.warn(
-                f"attncal.families: models of `{name}` cannot be loaded by name ({type(error).__name__}: {error}). "
-                "Update or remove the package that adds it.",
-                stacklevel=2,
-            )
-
-
-def _register(family: Family, exist_ok: bool = False) -> None:
     import transformers
 
-    transformers.AutoConfig.register(family.model_type, family.config_class, exist_ok=exist_ok)
-    for name, model_class in family.auto_classes.items():
-        getattr(transformers, name).register(family.config_class, model_class, exist_ok=exist_ok)
+    for family in FAMILIES.values():
+        transformers.AutoConfig.register(family.model_type, family.config_class)
+        for name, model_class in family.auto_classes.items():
+            getattr(transformers, name).register(family.config_class, model_class)
 
 
 class _FinderOfTransformers:

@@ -316,7 +316,7 @@ def test_analysis_loads_without_matplotlib():
 
 def test_the_functions_of_commands_load_without_anything_heavy():
     """`attncal --help` and `from hf_attncal import check` do not wait for torch."""
-    loaded = modules_after("from hf_attncal.commands import app, main; app.app_of(list(app.functions()))")
+    loaded = modules_after("from hf_attncal.commands import app, main; app.app_of(list(app.COMMANDS))")
     assert loaded & {"torch", "transformers", "numpy", "datasets", "matplotlib", "peft"} == set()
 
 

@@ -9,8 +9,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
-from functools import cache, partial
-from importlib.metadata import entry_points
+from functools import partial
 from pkgutil import resolve_name
 from typing import Annotated, Any, get_args
 
@@ -40,19 +39,12 @@ class UsageError(Exception):
     """A command line that cannot be parsed."""
 
 
-@cache
-def functions() -> dict[str, str]:
-    """Return the function of each command as `module:function`, including the entry points `attncal.commands`."""
-    others = {entry.name: entry.value for entry in entry_points(group="attncal.commands")}
-    return others | COMMANDS
-
-
 def command_of(tokens: Sequence[str]) -> str | None:
     """Return the name of the command that a command line begins with, or None."""
     words = [token for token in tokens if not token.startswith("-")]
     for size in (2, 1):
         name = " ".join(words[:size])
-        if name in COMMANDS or (name and name in functions()):
+        if name in COMMANDS:
             return name
     return None
 
@@ -204,7 +196,7 @@ def app_of(names: Sequence[str]) -> App:
             if word not in parent:
                 parent.command(shared(name=word, help=_PARENTS.get(word, "")))
             parent = parent[word]
-        function = resolve_name(functions()[name])
+        function = resolve_name(COMMANDS[name])
         epilogue = f"{examples_of(function)}\n\n{_COMMON}".strip()
         parent.command(command_function(function), name=last, usage=_usage(name, function), help_epilogue=epilogue)
     return app
@@ -247,7 +239,7 @@ def call_of(tokens: Sequence[str]) -> tuple[Callable[[], Any], dict[str, Any]]:
     if name is not None:
         rest = _settings_behind(rest, name)
     if name is None or {"-h", "--help"} & set(rest):  # the help of a command names those under it
-        app = app_of([command for command in functions() if name is None or f"{command} ".startswith(f"{name} ")])
+        app = app_of([command for command in COMMANDS if name is None or f"{command} ".startswith(f"{name} ")])
     else:
         app = app_of([name])
     if name is None and (not rest or rest == ["align"]):
@@ -302,7 +294,7 @@ def _settings_behind(tokens: list[str], name: str) -> list[str]:
 
     Behind `--source` it would be taken for a file name.
     """
-    parameters = inspect.signature(resolve_name(functions()[name])).parameters.values()
+    parameters = inspect.signature(resolve_name(COMMANDS[name])).parameters.values()
     settings = [token for token in tokens if _SETTING.match(token)]
     option = next((f"--{parameter.name}" for parameter in parameters if parameter.annotation == Values), None)
     takes_settings = option or any(parameter.annotation == Setting for parameter in parameters)

@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -204,14 +203,8 @@ def _allowed(folder: Path, leave_out: Sequence[str]) -> tuple[dict[str, Content]
 
 @cache
 def own_code() -> frozenset[bytes]:
-    """Return the content of the model source files of this package, and of packages that add families."""
-    folders = set()
-    for family in FAMILIES.values():
-        for module in family.whole_modules:
-            package, *rooms, _ = module.split(".")
-            spec = find_spec(package)  # not of the module, whose spec would import the package
-            folders |= {Path(place, *rooms) for place in (spec and spec.submodule_search_locations) or ()}
-    return frozenset(path.read_bytes() for folder in folders for path in folder.glob("*.py"))
+    """Return the content of the model source files of this package."""
+    return frozenset(path.read_bytes() for path in Path(__file__).parents[1].glob("models/*.py"))
 
 
 def _prepare(content: dict[str, Content], base_model: str | None) -> None:

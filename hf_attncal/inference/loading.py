@@ -9,7 +9,7 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, Pretr
 from transformers.utils.peft_utils import find_adapter_config_file
 
 from hf_attncal.data.languages import set_languages
-from hf_attncal.families import FAMILIES, register, register_others
+from hf_attncal.families import FAMILIES, register
 from hf_attncal.layouts import CONFIG, LAYOUTS
 from hf_attncal.models.limits import check_labels, check_sizes, check_token_ids
 from hf_attncal.models.loading import check_finite, check_report
@@ -17,8 +17,7 @@ from hf_attncal.models.loading import check_finite, check_report
 from .files import blamed, check_model_files, check_size_of_weights, check_types, file_beside, read_object
 from .opening import TOKENIZER_FILES, check_name
 
-register()  # makes the Auto classes below load our models, and families of other packages
-register_others()
+register()  # makes the Auto classes below load our models
 
 
 def load_config(name: str | Path, *, trust_remote_code: bool = False, revision: str | None = None) -> PretrainedConfig:

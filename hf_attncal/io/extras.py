@@ -1,19 +1,9 @@
-"""Optional packages of pyproject.toml (extras), and rows of tables from other packages (entry points).
+"""Optional packages of pyproject.toml (extras).
 
-Without extras the package scores alignments, and loads and runs models and word aligners. The groups of entry points
-are `attncal.families`, `attncal.attributions` and `attncal.commands` (`commands/app.py`):
-
-    [project.entry-points."attncal.families"]
-    toy = "toy_package:FAMILY"
+Without extras the package scores alignments, and loads and runs models and word aligners.
 """
 
-import warnings
-from collections.abc import Iterator, Mapping
-from functools import cached_property
 from importlib.util import find_spec
-from typing import TypeVar
-
-# ---- extras ----
 
 # Packages of each extra. For a package in several extras, the first is the one to install.
 EXTRAS = {
@@ -63,52 +53,3 @@ def remedy(module: str | None) -> str | None:
 
 def _advice(package: str, extra: str) -> str:
     return f"this needs {package}, which is not installed: {install_command(extra)} {ORIGIN_HINT}"
-
-
-# ---- entry points ----
-
-Row = TypeVar("Row")
-
-
-class Table(Mapping[str, Row]):
-    """Table of rows by name: the package's own, then rows of entry points with further names.
-
-    Entry points are loaded on the first lookup of another name, or when all rows are listed.
-
-    Args:
-        own: rows of this package.
-        group: group of entry points; each entry is an object that is a row.
-    """
-
-    def __init__(self, own: Mapping[str, Row], group: str):
-        self.own, self.group = own, group
-
-    @cached_property
-    def others(self) -> dict[str, Row]:
-        """Rows of other packages; rows that cannot be imported are skipped with a warning."""
-        from importlib.metadata import entry_points  # slow, and not needed for own rows
-
-        rows = {}
-        for entry in entry_points(group=self.group):
-            if entry.name in self.own:
-                continue
-            try:
-                rows[entry.name] = entry.load()
-            except Exception as error:  # another package may raise anything
-                package = "" if entry.dist is None else f" of the package {entry.dist.name}"
-                warnings.warn(
-                    f"{self.group}: `{entry.name}`{package} is left out, as {entry.value} cannot be imported "
-                    f"({type(error).__name__}: {error}). Update or remove that package.",
-                    stacklevel=2,
-                )
-        return rows
-
-    def __getitem__(self, name: str) -> Row:
-        return self.own[name] if name in self.own else self.others[name]
-
-    def __iter__(self) -> Iterator[str]:
-        yield from self.own
-        yield from self.others
-
-    def __len__(self) -> int:
-        return len(self.own) + len(self.others)

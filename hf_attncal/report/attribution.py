@@ -1,7 +1,6 @@
 """Methods that attribute the prediction of each target token to source tokens.
 
-Call `attribute`. `METHODS` also has the methods of other packages (entry points `attncal.attributions`). `CONTROLS`
-are methods that ignore the model: a useful method must be better.
+Call `attribute`. `METHODS` are all methods. `CONTROLS` ignore the model: a useful method must be better.
 """
 
 from abc import ABC, abstractmethod
@@ -32,7 +31,6 @@ from hf_attncal.inference.reading import (
 )
 from hf_attncal.inference.source_use import log_probabilities
 from hf_attncal.inference.word_attention import best_source_words, word_attention
-from hf_attncal.io.extras import Table
 from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate
 from hf_attncal.models.calibration import calibrated_layers
 
@@ -340,7 +338,7 @@ class Diagonal(WordMethod):
 
 # ---- all methods ----
 
-_OWN: dict[str, type[Method]] = {
+METHODS: dict[str, type[Method]] = {
     "attention": AttentionWeights,
     "contribution": Contribution,
     "alti": ALTI,
@@ -349,8 +347,7 @@ _OWN: dict[str, type[Method]] = {
     "random": Random,
     "diagonal": Diagonal,
 }
-METHODS = Table(_OWN, "attncal.attributions")
-CONTROLS = tuple(name for name, method in _OWN.items() if not method.reads_model)
+CONTROLS = tuple(name for name, method in METHODS.items() if not method.reads_model)
 
 
 def works_on(model) -> list[str]:
