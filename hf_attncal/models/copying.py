@@ -36,23 +36,10 @@ import torch
 from torch import Tensor, nn
 
 from .losses import IGNORE_INDEX
+from .objective import CopySource
 
 # Smallest log-probability, so that an underflow does not give an infinite loss or gradient.
 _MIN_LOG_PROBABILITY = -80.0
-
-
-class CopySource(NamedTuple):
-    """Words of a source that can be copied, computed once per sentence.
-
-    Args:
-        ids: numbers of the source tokens among the V + E words, (R, S).
-        padding: True at padding, (R, S).
-        evidence: score of copying that attention to each source token adds, (R, S).
-    """
-
-    ids: Tensor
-    padding: Tensor
-    evidence: Tensor
 
 
 class Choices(NamedTuple):

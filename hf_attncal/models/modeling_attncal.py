@@ -25,13 +25,14 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 
 from .calibration import CountedStepsMixin, init_part, trains_mask
-from .copying import CopyMechanism, CopySource, copied_ids, known_ids
+from .copying import CopyMechanism, copied_ids, known_ids
 from .cross_attention import AttentionContext
 from .heads import HeadMixin
 from .loading import WholeCheckpointMixin
 from .losses import IGNORE_INDEX
 from .objective import (
     AttnCalSeq2SeqLMOutput,
+    CopySource,
     FirstPass,
     check_arguments,
     check_links,

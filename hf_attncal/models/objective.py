@@ -23,7 +23,6 @@ from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.utils import logging
 
 from .calibration import StepCount, trains_mask, warn_uncounted
-from .copying import CopySource
 from .cross_attention import AttentionContext
 from .functional import guided_terms
 from .heads import target_count
@@ -218,6 +217,20 @@ def check_training(
                     "loss would also train it. Use a LoRA on linear layers (no DoRA, no embeddings) or a LoHa, or "
                     "freeze the mask network first."
                 )
+
+
+class CopySource(NamedTuple):
+    """Words of a source that can be copied, computed once per sentence.
+
+    Args:
+        ids: numbers of the source tokens among the V + E words, (R, S).
+        padding: True at padding, (R, S).
+        evidence: score of copying that attention to each source token adds, (R, S).
+    """
+
+    ids: Tensor
+    padding: Tensor
+    evidence: Tensor
 
 
 class FirstPass(NamedTuple):
