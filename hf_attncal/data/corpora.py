@@ -59,10 +59,8 @@ def load_parallel(spec: Mapping[str, Any]) -> Dataset:
             `datasets.load_dataset`. A field may be nested: `translation.en`.
 
     Raises:
-        ValueError: unknown or missing keys, lists of different lengths, a missing field of the dataset, or a file that
-            `read_parallel` refuses.
+        ValueError: lists of different lengths, a missing field of the dataset, or a file that `read_parallel` refuses.
     """
-    _check_spec(spec, PARALLEL)
     if "dataset" in spec:
         return _load_fields(spec, PARALLEL)
     sources, targets = (_as_list(spec[key]) for key in PARALLEL)
@@ -81,23 +79,11 @@ def load_plain(spec: Mapping[str, Any]) -> Dataset:
             ..., text_field: ...}` with an optional `config`, as in `load_parallel`.
 
     Raises:
-        ValueError: unknown or missing keys, a missing field of the dataset, or a file that `read_lines` refuses.
+        ValueError: a missing field of the dataset, or a file that `read_lines` refuses.
     """
-    _check_spec(spec, PLAIN)
     if "dataset" in spec:
         return _load_fields(spec, PLAIN)
     return Dataset.from_dict({"text": list(chain.from_iterable(map(read_lines, _as_list(spec["text"]))))})
-
-
-def _check_spec(spec: Mapping[str, Any], sides: Sequence[str]) -> None:
-    """Raise ValueError for unknown or missing keys in a corpus entry of a configuration."""
-    files, fields = set(sides), {"dataset", "config", "split", *(f"{side}_field" for side in sides)}
-    allowed = fields if "dataset" in spec else files
-    required = allowed - {"config"}
-    if unknown := sorted(set(spec) - allowed):
-        raise ValueError(f"Unknown keys {unknown} in a corpus: use {sorted(files)} or {sorted(fields)}.")
-    if missing := sorted(key for key in required if not spec.get(key)):
-        raise ValueError(f"Corpus {dict(spec)} lacks {missing}: it needs all of {sorted(required)}.")
 
 
 def _load_fields(spec: Mapping[str, Any], sides: Sequence[str]) -> Dataset:

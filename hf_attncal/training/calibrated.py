@@ -139,20 +139,6 @@ class AttnCalTrainer(TokenBatchTrainer, Seq2SeqTrainer):
         if settings is not None and settings.guided and columns is not None and "links" not in columns:
             columns.append("links")
 
-    # ---- predictions ----
-
-    def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None, **gen_kwargs):
-        """Predict as the stock Trainer does, and generate from a text without labels, of which it has no logits."""
-        if inputs.get("labels") is not None:
-            return super().prediction_step(model, inputs, prediction_loss_only, ignore_keys, **gen_kwargs)
-        inputs = {name: value for name, value in inputs.items() if name != "labels"}  # a collator's None
-        settings = self.args.predict_with_generate, self.args.prediction_loss_only
-        self.args.predict_with_generate, self.args.prediction_loss_only = True, False
-        try:
-            return super().prediction_step(model, inputs, False, ignore_keys, **gen_kwargs)
-        finally:
-            self.args.predict_with_generate, self.args.prediction_loss_only = settings
-
     # ---- named losses ----
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):

@@ -24,7 +24,7 @@ from hf_attncal.io.files import give_name, make_readable, to_disk
 from hf_attncal.layouts import WEIGHTS
 from hf_attncal.models.loading import check_finite, check_missing
 
-from .progress import TimeBudget
+from .budget import TimeBudget
 
 CLOCK = "clock.json"
 

@@ -5,6 +5,7 @@
 
 import copy
 import os
+import sys
 import time
 import warnings
 from collections.abc import Sequence
@@ -27,9 +28,9 @@ from hf_attncal.io.files import writing
 from hf_attncal.metrics import records
 from hf_attncal.metrics.reliability import LEAST_SPREAD, WITHOUT_MASKS
 
+from .budget import TimeBudget
 from .checkpoints import average_checkpoints, in_one_piece, last_checkpoints, resume_advice
 from .folder import Run, claimed, fill, finish, run_in
-from .progress import TimeBudget, bars_are_shown, shown_progress
 from .sections import hints_of
 from .settings import ModelSettings, Settings
 from .text import SPLITS, annotated, as_list, guide_links, held_out_rows, hold_out
@@ -190,6 +191,14 @@ def describe(config: Settings) -> dict[str, Any]:
     return {"lines": described, "settings": settings}
 
 
+def bars_are_shown(args: TrainingArguments) -> bool:
+    """Return True for the first process on a terminal, unless `disable_tqdm` is set.
+
+    `sys.stdout` decides about the terminal, because `-q` redirects it.
+    """
+    return args.process_index == 0 and not args.disable_tqdm and sys.stdout.isatty()
+
+
 def build_tokenizer(
     config: ModelSettings, run: Run, text: Dataset, special_tokens: list[str] = SPECIAL_TOKENS
 ) -> PreTrainedTokenizerBase:
@@ -277,8 +286,7 @@ def run_trainer(
             print(f"{name}: {report}")
     if args.threads is not None:
         torch.set_num_threads(args.threads)
-    with shown_progress(trainer):
-        trainer.train(resume_from_checkpoint=str(run.checkpoint) if run.checkpoint else None)
+    trainer.train(resume_from_checkpoint=str(run.checkpoint) if run.checkpoint else None)
     trainer.accelerator.wait_for_everyone()  # the first process writes checkpoints, all read them
     warn_of_idle_masks(trainer.state.log_history)
     seconds = trainer.wall_seconds

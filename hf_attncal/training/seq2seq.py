@@ -46,6 +46,7 @@ from .job import (
     Job,
     about_run,
     attention,
+    bars_are_shown,
     build_model,
     build_tokenizer,
     extent_results,
@@ -53,7 +54,6 @@ from .job import (
     split_name,
 )
 from .presets import anneal, check_preset, sections_of, wait_for_attention
-from .progress import bars_are_shown
 from .sections import Positive, check_section, merge_settings
 from .settings import ModelSettings, VocabularyConfig
 from .text import LINKS, LINKS_OF_SPLITS, DataConfig, linker

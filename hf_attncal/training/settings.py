@@ -80,7 +80,7 @@ class Settings:
 
     Args:
         preset: name of a file in `presets/` with defaults (`presets.sections_of`). Default: none.
-        minutes: time budget in minutes; a longer run is shortened (`progress.TimeBudget`). Default: none.
+        minutes: time budget in minutes; a longer run is shortened (`budget.TimeBudget`). Default: none.
     """
 
     data: TextConfig = field(default_factory=DataConfig)

@@ -88,21 +88,6 @@ def test_load_parallel_joins_lists_of_files(write):
         load_parallel({"source": [one, two], "target": one})
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ({"source": "a"}, r"lacks \['target'\]"),
-        ({"source": "a", "target": None}, r"lacks \['target'\]"),
-        ({"dataset": "x", "split": "train"}, r"lacks \['source_field', 'target_field'\]"),
-        ({"source": "a", "target": "b", "limit": 3}, r"Unknown keys \['limit'\]"),
-        ({"dataset": "x", "source": "a", "target": "b"}, r"Unknown keys \['source', 'target'\]"),
-    ],
-)
-def test_load_parallel_refuses_other_keys(spec, message):
-    with pytest.raises(ValueError, match=message):
-        load_parallel(spec)
-
-
 @pytest.mark.parametrize("nested", [False, True])
 def test_load_parallel_from_a_dataset(tmp_path, monkeypatch, nested):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")

@@ -8,14 +8,10 @@ import torch
 from discrete_helpers import tiny_discrete
 from helpers import FAMILIES, TINY, tiny_model
 from luong_helpers import tiny_luong
-from runs import EOS, PAD, collate, largest_difference, logged, make_trainer, toy_dataset, weights
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
+from runs import PAD, collate, largest_difference, logged, make_trainer, toy_dataset, weights
 from transformers import (
-    DataCollatorForSeq2Seq,
     MarianConfig,
     MarianMTModel,
-    PreTrainedTokenizerFast,
     Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
     TrainingArguments,
@@ -396,46 +392,3 @@ def test_example_over_tokens_per_batch(tmp_path):
     trainer = make_trainer(tmp_path, tiny_model("marian"), tokens_per_batch=4)
     with pytest.raises(ValueError, match=r"`tokens_per_batch`.*got 4"):
         trainer.train()
-
-
-# ---- predictions ----
-
-
-@pytest.mark.parametrize("empty", [False, True], ids=["no column", "a column of None"])
-def test_the_stock_collator_serves_text_without_labels(empty, tmp_path):
-    """Its batches have the key `labels`, with the value None."""
-    model, dataset = tiny("marian", calibration="gated"), toy_dataset(5)
-    names = {"pad_token": PAD, "eos_token": EOS}
-    words = Tokenizer(WordLevel({name: number for name, number in names.items()} | {"x": 3}, unk_token="x"))
-    collator = DataCollatorForSeq2Seq(PreTrainedTokenizerFast(tokenizer_object=words, **{n: n for n in names}), model)
-    sources = dataset.remove_columns("labels")
-    if empty:
-        sources = sources.add_column("labels", [None] * len(sources))
-    assert collator(list(sources))["labels"] is None
-    trainer = make_trainer(tmp_path, model, dataset, per_device_eval_batch_size=2)
-    trainer.data_collator = collator
-    predicted = trainer.predict(sources, max_length=9)
-    for source, row in zip(sources["input_ids"], predicted.predictions.tolist(), strict=True):
-        alone = model.eval().generate(torch.tensor([source]), max_length=9)[0].tolist()
-        assert [token for token in row if token not in (PAD, -100)] == [token for token in alone if token != PAD]
-    assert predicted.label_ids is None
-
-
-@pytest.mark.parametrize("trainer_class", [AttnCalTrainer, Seq2SeqTrainer])
-def test_predictions_without_labels_are_generated(trainer_class, tmp_path):
-    """The stock Trainer asks the model for logits that it cannot have."""
-    model, dataset = tiny("marian", calibration="gated"), toy_dataset(5)
-    trainer = make_trainer(tmp_path, model, dataset, per_device_eval_batch_size=5)
-    trainer.data_collator = lambda rows: {
-        name: value for name, value in collate([{"labels": [0]} | row for row in rows]).items() if name != "labels"
-    }
-    sources = dataset.remove_columns("labels")
-    if trainer_class is Seq2SeqTrainer:
-        with pytest.raises(ValueError, match="decoder_input"):
-            Seq2SeqTrainer.prediction_step(trainer, model, trainer.data_collator(list(sources)), False)
-        return
-    predicted = trainer.predict(sources, max_length=9, num_beams=2)
-    expected = model.eval().generate(**trainer.data_collator(list(sources)), max_length=9, num_beams=2)
-    assert predicted.predictions[:, : expected.shape[1]].tolist() == expected.tolist()
-    assert predicted.label_ids is None
-    assert trainer.args.predict_with_generate is False  # what is measured is as before
