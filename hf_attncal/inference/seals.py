@@ -128,22 +128,12 @@ def fingerprint(folder: Path, file: str = "") -> dict[str, str]:
     parts = {"weights": _weights(folder)}
     if vocabulary := _vocabulary(folder):
         parts["tokenizer"] = vocabulary
-    if (folder / ADAPTER_CONFIG).is_file() and (base := _base(read_object(folder / ADAPTER_CONFIG))) is not None:
-        parts["base model"] = _digest(fingerprint(base, SETTINGS_FILE))
+    if (base := _base(folder / ADAPTER_CONFIG)) is not None:
+        parts["base model"] = _digest(fingerprint(folder_of(*base), SETTINGS_FILE))
     if file != SETTINGS_FILE and (folder / SETTINGS_FILE).is_file():
         settings = read_object(folder / SETTINGS_FILE)
         parts[SETTINGS_FILE] = _digest({name: value for name, value in settings.items() if name != SEAL})
     return parts
-
-
-def _base(config: Mapping[str, Any]) -> Path | None:
-    """Return the folder of an adapter's base model; None if it is missing, which loading the adapter reports."""
-    name, revision = config.get("base_model_name_or_path"), config.get("revision")
-    try:
-        folder = folder_of(str(name), revision if isinstance(revision, str) else None)
-    except (OSError, ValueError):
-        return None
-    return None if (folder / ADAPTER_CONFIG).exists() else folder
 
 
 def _vocabulary(folder: Path) -> str | None:
@@ -211,20 +201,20 @@ def revision_of(name: str, revision: str | None = None) -> str:
     else:
         commit = _commit(name, revision)
         identity = f"{name}@{commit}" if commit else name
-    adapter = file_beside(name, ADAPTER_CONFIG, revision)
-    base = None if adapter is None else _named_base(adapter)
+    base = _base(file_beside(name, ADAPTER_CONFIG, revision))
     return identity if base is None else f"{identity} on {revision_of(*base)}"
 
 
-def _named_base(adapter: Path) -> tuple[str, str | None] | None:
-    """Return the base model in an adapter's configuration and its revision, or None if it has none."""
+def _base(adapter: Path | None) -> tuple[str, str | None] | None:
+    """Return the base model in an adapter's configuration and its revision, or None if it is missing."""
     try:
-        values = json.loads(adapter.read_text(encoding="utf-8"))
-        base = values["base_model_name_or_path"]
-    except (OSError, ValueError, KeyError, TypeError):  # loading it reports the error
-        return None
-    is_adapter = isinstance(base, str) and Path(base, ADAPTER_CONFIG).exists()
-    return (base, values.get("revision")) if base and isinstance(base, str) and not is_adapter else None
+        values = {} if adapter is None or not adapter.is_file() else read_object(adapter)
+        base, revision = values.get("base_model_name_or_path"), values.get("revision")
+        if base and isinstance(base, str) and not (folder_of(base, revision) / ADAPTER_CONFIG).exists():
+            return base, revision
+    except (OSError, ValueError):
+        pass
+    return None
 
 
 def _commit(name: str, revision: str | None) -> str | None:
