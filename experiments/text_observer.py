@@ -1,11 +1,12 @@
-"""An observer of Firefox's models: its links, alone and with an encoder, what it costs, and the same translations.
+"""An observer of translation models: its links, alone and with an encoder, what it costs, and the same translations.
 
     python experiments/text_observer.py enpt --data ROOT --models RUNS --encoder FOLDER --text FOLDER
 
-RUNS/PAIR is what `attncal import` made of the model. FOLDER of --text has text.en, text.pt and text.align: text in
-both languages (here 1,002 pairs of xlwa/en-pt/silver-train, and 5,600 English sentences of four corpora with
-translations of the model) with links of `attncal align quick --encoder`. The threshold of the links is chosen on the
-annotated dev pairs of xlwa/en-pt, once alone and once with the encoder; test is scored once.
+RUNS/PAIR is the model. FOLDER of --text has text.en, text.pt and text.align: text in both languages with links of
+`attncal align quick --encoder`. Models of Firefox (enpt, pten), from `attncal import`, had 1,002 pairs of
+xlwa/en-pt/silver-train, and 5,600 English sentences of four corpora with translations of the model; ours of
+wpt03-enfr, the first pairs of its training text. The threshold of the links is chosen on the annotated dev pairs of
+the corpus, once alone and once with the encoder; test is scored once.
 """
 
 import argparse
@@ -25,12 +26,20 @@ from hf_attncal.adapters.observing import generate_observed, observing_generate
 from hf_attncal.alignment import WordAligner
 from hf_attncal.alignment.encoder_prior import EncoderPrior
 from hf_attncal.alignment.gold import score_aligner, tune_threshold
+from hf_attncal.data.linked_pairs import Gold
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.inference.translation import translate_texts
 from hf_attncal.io.files import read_lines, write_json, write_text
 from hf_attncal.metrics.records import record
 
 BATCH, RUNS = 64, 3
+
+
+def annotated(root: Path, pair: str) -> dict[str, Gold]:
+    """Return the annotated pairs of dev and test."""
+    if pair in firefox_models.FOLDERS:
+        return firefox_models.golds(root, pair)
+    return {x: Gold.read(*(root / f"{pair}/{x}.{kind}" for kind in ("en", "fr", "align"))) for x in ("dev", "test")}
 
 
 def scores(aligner: WordAligner, golds: dict) -> dict:
@@ -77,7 +86,7 @@ def costs(stock: Any, model: Any, tokenizer: Any, lines: Sequence[str]) -> dict:
 
 def learned_observer(pair: str, models: Path, text: Path, folder: Path) -> tuple[Any, Any, dict]:
     """Teach an observer of a model in `folder`; return the model, the tokenizer and the results."""
-    source, target = pair[:2], pair[2:]
+    source, target = pair[-4:-2], pair[-2:]
     links = text / "text.align"
     if pair == "pten":
         turned = (line.split() for line in read_lines(links))
@@ -90,7 +99,7 @@ def learned_observer(pair: str, models: Path, text: Path, folder: Path) -> tuple
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("pairs", nargs="+", choices=firefox_models.FOLDERS)
+    parser.add_argument("pairs", nargs="+", choices=(*firefox_models.FOLDERS, "wpt03-enfr"))
     parser.add_argument("--data", type=Path, required=True, metavar="ROOT")
     parser.add_argument("--models", type=Path, required=True, metavar="RUNS")
     parser.add_argument("--encoder", required=True, metavar="FOLDER")
@@ -100,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
     for pair in args.pairs:
-        golds = firefox_models.golds(args.data, pair)
+        golds = annotated(args.data, pair)
         with tempfile.TemporaryDirectory() as folder:
             model, tokenizer, learned = learned_observer(pair, args.models, args.text, Path(folder))
             stock, _ = load_seq2seq(args.models / pair)
@@ -108,9 +117,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             results["alone"] = scores(WordAligner(model, tokenizer), golds)
             prior = EncoderPrior.from_pretrained(args.encoder)
             results["with_encoder"] = scores(WordAligner(model, tokenizer, encoder=prior), golds)
-        lines = read_lines(args.data / f"xlwa/en-pt/silver-train.{pair[:2]}")[: args.lines]
-        results |= costs(stock, model, tokenizer, lines)
-        write_json(record({"text": "6,602 pairs"}, threads=1) | results, args.output / f"firefox_{pair}.json")
+        lines = read_lines(args.text / f"text.{pair[-4:-2]}")
+        results |= costs(stock, model, tokenizer, lines[: args.lines])
+        name = f"firefox_{pair}" if pair in firefox_models.FOLDERS else pair
+        write_json(record({"text": f"{len(lines):,} pairs"}, threads=1) | results, args.output / f"{name}.json")
         print(pair, {name: round(100 * results[name]["test"]["aer"], 2) for name in ("alone", "with_encoder")})
 
 
