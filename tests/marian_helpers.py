@@ -116,13 +116,26 @@ def write_binary(path: Path, settings: dict, weights: dict[str, np.ndarray]) -> 
     return values
 
 
+def shortlist(vocabulary: int) -> list[list[int]]:
+    """Return a list of up to three tokens for each token."""
+    return [[(2 * token + n) % vocabulary for n in range(token % 4)] for token in range(vocabulary)]
+
+
+def write_shortlist(path: Path, lists: Sequence[Sequence[int]], first: int = 2) -> None:
+    """Write a shortlist in Marian's binary form."""
+    offsets = [0, *np.cumsum([len(of) for of in lists]).tolist()]
+    head = struct.pack("<6Q", 0xF11A48D5013417F5, 0, first, 3, len(offsets), offsets[-1])
+    tokens = [token for of in lists for token in of]
+    path.write_bytes(head + struct.pack(f"<{len(offsets)}Q", *offsets) + struct.pack(f"<{len(tokens)}I", *tokens))
+
+
 def write_model(folder: Path, **changed) -> tuple[dict, dict[str, np.ndarray]]:
     """Write a folder like Firefox's; return the settings, and the weights as they are in the file."""
     folder.mkdir(parents=True, exist_ok=True)
     pieces = write_vocabulary(folder / "vocab.abxy.spm")
     settings = SETTINGS | {"dim-vocabs": [pieces.get_piece_size()] * 2} | changed
     weights = random_weights(settings, pieces.get_piece_size())
-    (folder / "lex.50.50.abxy.s2t.bin").write_bytes(b"a shortlist")
+    write_shortlist(folder / "lex.50.50.abxy.s2t.bin", shortlist(pieces.get_piece_size()))
     return settings, write_binary(folder / "model.abxy.intgemm.alphas.bin", settings, weights)
 
 

@@ -34,7 +34,8 @@ def import_marian(folder: Folder, /, *, output: NewFolder) -> Imported:
         >>> hf_attncal.import_marian("models/enpt", output="enpt").architecture
 
     Args:
-        folder: folder with the .bin and the .spm; a shortlist (lex.*) is not needed
+        folder: folder with the .bin and the .spm. A shortlist beside them (lex.*.bin) goes into the model: with
+            `shortlist=true`, `attncal translate` writes only tokens on it, which is faster
         output: folder of the new model
 
     Returns:

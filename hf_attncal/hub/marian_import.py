@@ -47,6 +47,7 @@ _ONLY_VALUES = {
 }
 _ACTIVATIONS = {"relu": "relu", "swish": "silu", "gelu": "gelu"}
 _VERSION = 1
+_SHORTLIST = 0xF11A48D5013417F5
 # Types of Marian: size in bytes, and flags for signed 0x100, float 0x400, intgemm 0x4000.
 _FLOAT32, _INTGEMM8 = 0x404, 0x4101
 _SETTINGS = "special:"  # prefix of the configuration's name
@@ -68,7 +69,7 @@ class MarianFile(NamedTuple):
 
 
 def import_folder(folder: Path) -> tuple["PreTrainedModel", "PreTrainedTokenizerBase", int]:
-    """Import a folder with a Marian model (`*.bin`) and its vocabulary (`*.spm`).
+    """Import a folder with a Marian model (`*.bin`), its vocabulary (`*.spm`) and perhaps its shortlist (`lex.*.bin`).
 
     Returns:
         An `SSRUForConditionalGeneration`, its tokenizer, and the number of the decoder layer whose first head was
@@ -96,7 +97,8 @@ def import_folder(folder: Path) -> tuple["PreTrainedModel", "PreTrainedTokenizer
             f"{vocabulary} has {len(tokenizer) - 1} pieces, but the model in {model_file} has "
             f"{values['vocab_size'] - 1}. Put the vocabulary of the model's training into the folder."
         )
-    return _model(values, weights, tokenizer), tokenizer, _guided_layer(marian.settings)
+    model = _model(values, weights | _shortlist(folder, values), tokenizer)
+    return model, tokenizer, _guided_layer(marian.settings)
 
 
 def facts_of_name(folder: Path) -> dict[str, Any]:
@@ -113,7 +115,6 @@ def _files(folder: Path) -> tuple[Path, Path]:
         raise CommandError(f"{folder} must be a folder with a Marian model (*.bin) and its vocabulary (*.spm).")
     paths = []
     for what, pattern in (("model", "*.bin"), ("vocabulary", "*.spm")):
-        # The shortlist (lex.*) beside the model only makes the search faster.
         files = [path for path in sorted(folder.glob(pattern)) if not path.name.startswith("lex.")]
         if len(files) != 1:
             names = ", ".join(path.name for path in files[:3]) or "none; unpack *.gz first"
@@ -123,6 +124,36 @@ def _files(folder: Path) -> tuple[Path, Path]:
             )
         paths += files
     return paths[0], paths[1]
+
+
+def _shortlist(folder: Path, values: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Return the buffers of the shortlist beside a model, and put its sizes into the model's configuration `values`.
+
+    A file has its sign, a checksum, the number of first tokens that are on every list, the length of a list, the
+    number of offsets (one more than source tokens) and of tokens in all lists; then the offsets and the tokens.
+    """
+    paths = sorted(folder.glob("lex.*.bin"))
+    if not paths:
+        return {}
+    data, vocabulary = paths[0].read_bytes(), values["vocab_size"] - 1
+    sign, _, first, _, count, size = struct.unpack_from("<6Q", data.ljust(48, b"\0"))
+    if len(paths) > 1 or sign != _SHORTLIST or count != vocabulary + 1 or len(data) != 48 + 8 * count + 4 * size:
+        raise CommandError(
+            f"{paths[-1]} is no shortlist for {vocabulary} pieces. Take the lex.*.bin of this model, or put it "
+            "elsewhere: it is not needed."
+        )
+    offsets = np.frombuffer(data, "<u8", count, 48).astype(np.int64)
+    tokens = np.frombuffer(data, "<u4", size, 48 + 8 * count)
+    if (
+        offsets[0]
+        or offsets[-1] != size
+        or np.diff(offsets).min() < 0
+        or max(first, tokens.max(initial=0)) >= vocabulary
+    ):
+        raise CommandError(f"{paths[0]} is damaged: its lists do not fit. Download it again.")
+    values |= {"shortlist_size": size, "shortlist_first": first}
+    ends = np.append(offsets[1:], size)  # padding has no list
+    return {"shortlist_ends": ends.astype(np.int32), "shortlist_tokens": tokens.astype(np.int32)}
 
 
 def configuration_of(settings: dict[str, Any]) -> dict[str, Any]:

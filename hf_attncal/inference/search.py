@@ -12,14 +12,15 @@ from hf_attncal.io.errors import CommandError, settings_by_name
 LENGTH_PENALTY = 5.0  # beyond, powers of lengths are no numbers that a score can be divided by
 
 
-# Fields of transformers' `GenerationConfig` by the type of their values, and our own `prefix`, text before each line.
+# Fields of transformers' `GenerationConfig` by the type of their values, and our own: `prefix`, text before each line,
+# and `shortlist` of imported models.
 _SAMPLING = ("temperature", "top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff")
 _NUMBERS = ("length_penalty", "repetition_penalty", "encoder_repetition_penalty", *_SAMPLING)
 _WHOLE = (
     *("max_new_tokens", "min_new_tokens", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size"),
     *("forced_bos_token_id", "forced_eos_token_id", "top_k"),
 )
-_SWITCHES = ("renormalize_logits", "remove_invalid_values", "use_cache", "do_sample")
+_SWITCHES = ("renormalize_logits", "remove_invalid_values", "use_cache", "do_sample", "shortlist")
 _LISTS = ("exponential_decay_length_penalty", "bad_words_ids", "suppress_tokens", "begin_suppress_tokens")
 FIELDS: dict[str, tuple[str, type | tuple[type, ...]]] = {
     **dict.fromkeys(_NUMBERS, ("a number", (int, float))),

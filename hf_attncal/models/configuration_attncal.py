@@ -335,6 +335,9 @@ class SSRUConfig(AttnCalMarianConfig):
 
     Args:
         layer_norm_eps: epsilon of every layer norm.
+        shortlist_size: number of tokens in all lists of the shortlist, see `SSRUForConditionalGeneration.generate`;
+            0 for a model without one.
+        shortlist_first: number of first tokens of the vocabulary that are on every list.
 
     {AttnCalConfigMixin.__doc__}"""
 
@@ -344,3 +347,5 @@ class SSRUConfig(AttnCalMarianConfig):
 
     activation_function: str = "relu"
     layer_norm_eps: float | int = 1e-6
+    shortlist_size: int = 0
+    shortlist_first: int = 0

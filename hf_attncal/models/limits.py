@@ -37,7 +37,8 @@ LIMITS = {
     "type_vocab_size": (0, 100_000),
     **dict.fromkeys(("max_position_embeddings", "max_source_positions", "max_target_positions"), (1, 100_000)),
     **dict.fromkeys(("max_source_length", "window_width", "max_jump"), (1, 100_000)),
-    "entries": (0, 1_000_000_000),
+    **dict.fromkeys(("entries", "shortlist_size"), (0, 1_000_000_000)),
+    "shortlist_first": (0, 5_000_000),
     "max_copied_tokens": (0, 100_000),
 }
 # Numbers among the settings: the rule in words, and whether a value keeps it. What multiplies or enters a score stays

@@ -119,6 +119,7 @@ class AttnCalSeq2SeqLMMixin(HeadMixin):
         copy_source: CopySource | None = None,
         links: Tensor | None = None,
         attention_context: AttentionContext | None = None,
+        candidates: tuple[Tensor, Tensor, Tensor] | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | AttnCalSeq2SeqLMOutput:
         """Run the model with the losses of calibration, `uam` and `guided` in one `loss`; arguments as in the stock
@@ -141,6 +142,8 @@ class AttnCalSeq2SeqLMMixin(HeadMixin):
             links: word links for the guided head, required in training with `guided`: 1 if token t of `labels` is
                 linked to source token s, else 0, (batch, target, source).
             attention_context: record of this pass, from an adapter on this model.
+            candidates: tokens (N,) that may follow, with their rows of the output layer (N, d_model) and biases (N,),
+                which `generate` computes once and passes on. The logits of others are -inf.
 
         Raises:
             ValueError: the source has length 0; `compute_mask_loss=True` without labels or without calibration;
@@ -188,7 +191,7 @@ class AttnCalSeq2SeqLMMixin(HeadMixin):
             **kwargs,
         )
         hidden_states = outputs.last_hidden_state
-        logits, copied = self._logits(hidden_states), None
+        logits, copied = self._logits(hidden_states, candidates), None
         fields: dict[str, Any] = {}
         if self.copying is not None:
             if copy_source is None:
@@ -258,7 +261,12 @@ class AttnCalSeq2SeqLMMixin(HeadMixin):
         """Return the encoder outputs that the decoder reads, by argument name."""
         return {"encoder_hidden_states": outputs.encoder_last_hidden_state}
 
-    def _logits(self, hidden_states: Tensor) -> Tensor:
+    def _logits(self, hidden_states: Tensor, candidates: tuple[Tensor, Tensor, Tensor] | None = None) -> Tensor:
+        if candidates is not None:
+            tokens, weight, bias = candidates
+            logits = hidden_states.new_full((*hidden_states.shape[:-1], self.lm_head.out_features), -torch.inf)
+            logits[..., tokens] = nn.functional.linear(hidden_states, weight, bias.to(weight.dtype))
+            return logits
         logits = self.lm_head(hidden_states)
         bias = self.final_logits_bias.to(logits.device)
         # In place if the result is the same to the bit, which saves a (batch, target, vocabulary) tensor.

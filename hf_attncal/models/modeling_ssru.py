@@ -275,5 +275,40 @@ class SSRUForConditionalGeneration(StateGenerationMixin, SSRUPreTrainedModel, At
     _auto_class: Any = "AutoModelForSeq2SeqLM"
     _model_class = SSRUModel
 
+    def __init__(self, config: SSRUConfig):
+        super().__init__(config)
+        if config.shortlist_size:
+            # Where the list of each source token ends, and the tokens of all lists, one list after the other.
+            self.shortlist_ends = nn.Buffer(torch.zeros(config.vocab_size, dtype=torch.int32))
+            self.shortlist_tokens = nn.Buffer(torch.zeros(config.shortlist_size, dtype=torch.int32))
+
+    def generate(self, inputs=None, *args, shortlist: bool = False, **kwargs):
+        """Generate as the other models do.
+
+        Args:
+            shortlist: True to write only tokens that are on the shortlist of a source token in the batch, or in the
+                source, which is faster: the output layer has a small part of its rows.
+
+        Raises:
+            ValueError: `shortlist` for a model without one, or without `input_ids`.
+        """
+        if shortlist:
+            kwargs["candidates"] = self._candidates(kwargs.get("input_ids") if inputs is None else inputs)
+        return super().generate(inputs, *args, **kwargs)
+
+    def _candidates(self, ids: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the tokens that may translate the tokens `ids`, with their rows of the output layer."""
+        if ids is None or not self.config.shortlist_size:
+            raise ValueError(
+                "`shortlist` needs a model that was imported with its shortlist (lex.*.bin), and `input_ids`. Import "
+                "it again from a folder with both files, or leave `shortlist` out."
+            )
+        tokens, ends = ids.unique(), nn.functional.pad(self.shortlist_ends, (1, 0))
+        places = zip(ends[tokens].tolist(), ends[tokens + 1].tolist(), strict=True)
+        lists = [self.shortlist_tokens[start:end] for start, end in places]
+        first = torch.arange(self.config.shortlist_first, device=ids.device)
+        tokens = torch.cat([first, tokens, *lists]).unique()
+        return tokens, self.lm_head.weight[tokens], self.final_logits_bias[0, tokens]
+
     def _empty_cache(self) -> LayerStatesCache:
         return LayerStatesCache(self.config.decoder_layers)

@@ -9,7 +9,15 @@ import pytest
 import torch
 from helpers import assert_close, assert_layouts_know
 from huggingface_hub import ModelCard
-from marian_helpers import LINES, SlowMarian, write_binary, write_model, write_vocabulary
+from marian_helpers import (
+    LINES,
+    SlowMarian,
+    shortlist,
+    write_binary,
+    write_model,
+    write_shortlist,
+    write_vocabulary,
+)
 from transformers import AutoTokenizer
 
 from hf_attncal import import_marian
@@ -120,6 +128,53 @@ def test_it_translates_without_the_package_as_with_it(made, quick_fresh_process)
     here = translate_texts(model, tokenizer, LINES[:2], num_beams=2, max_new_tokens=5)
     there = translate_in_fresh_process(root / "model", LINES[:2], num_beams=2, max_new_tokens=5)
     assert [answer.text if hasattr(answer, "text") else answer for answer in here] == there
+
+
+def test_the_shortlist_is_read_and_used(made, tmp_path, capsys):
+    """With the package and without it: a search writes tokens of the source, the first, and those on its lists."""
+    root, settings, *_ = made
+    lists = shortlist(settings["dim-vocabs"][0])
+    model, tokenizer = load_seq2seq(str(root / "model"))
+    allowed = {0, 1}
+    for token in tokenizer(LINES[0]).input_ids:
+        allowed |= {token, *lists[token]}
+    inputs = tokenizer(LINES[:1], return_tensors="pt")
+    options = {"do_sample": True, "num_return_sequences": 40, "max_new_tokens": 8, "temperature": 9.0}
+    texts = [model.generate(**inputs, **options, shortlist=shortlist)[:, 1:] for shortlist in (True, False)]
+    written = [set(text.flatten().tolist()) - {tokenizer.pad_token_id} for text in texts]
+    assert len(written[0]) > 5
+    assert written[0] <= allowed
+    assert not written[1] <= allowed
+    lines, search = ["an old man", "is red"], {"num_beams": 2, "max_new_tokens": 5}
+    here = translate_texts(model, tokenizer, lines, **search, shortlist=True)
+    assert here != translate_texts(model, tokenizer, lines, **search)
+    assert here == translate_in_fresh_process(root / "model", lines, **search, shortlist=True)
+    (tmp_path / "source").write_text("".join(f"{line}\n" for line in lines))
+    command = ["translate", str(root / "model"), str(tmp_path / "source"), "--beams=2", "max_new_tokens=5"]
+    assert main([*command, "shortlist=true"]) == 0
+    assert capsys.readouterr().out.splitlines() == here
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lambda data: b"text", "is no shortlist for"),
+        (lambda data: data[:-4], "is no shortlist for"),
+        (lambda data: data[:-4] + struct.pack("<I", 4000), "is damaged: its lists do not fit"),
+        (lambda data: data[:64] + struct.pack("<Q", 5000) + data[72:], "is damaged: its lists do not fit"),
+    ],
+)
+def test_a_shortlist_that_does_not_fit_is_named(damage, told, tmp_path):
+    write_model(tmp_path)
+    file = tmp_path / "lex.50.50.abxy.s2t.bin"
+    file.write_bytes(damage(file.read_bytes()))
+    with pytest.raises(CommandError, match=rf"lex\.50\.50\.abxy\.s2t\.bin {told}"):
+        import_folder(tmp_path)
+    file.unlink()
+    assert import_folder(tmp_path)[0].config.shortlist_size == 0
+    write_shortlist(file, [[] for _ in range(39)])
+    with pytest.raises(CommandError, match=r"is no shortlist for"):
+        import_folder(tmp_path)
 
 
 def test_the_head_that_learned_links_makes_them(made, tmp_path, capsys):

@@ -83,6 +83,54 @@ def test_another_cache_is_refused():
         model(**BATCH, decoder_input_ids=TEXT, past_key_values=type(output.past_key_values.cross_attention_cache)())
 
 
+def shortlisted(lists: list[list[int]], first: int = 1):
+    """Return a model with these lists, one for each token of the vocabulary."""
+    model = tiny_ssru(shortlist_size=sum(map(len, lists)), shortlist_first=first).eval()
+    model.shortlist_ends[:] = torch.tensor([len(of) for of in lists]).cumsum(0)
+    model.shortlist_tokens[:] = torch.tensor([token for of in lists for token in of])
+    return model
+
+
+SEARCHES = [{}, {"num_beams": 3}, {"do_sample": True, "num_return_sequences": 2}]
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=["greedy", "beams", "sampling"])
+def test_a_shortlist_of_all_tokens_changes_nothing(search):
+    vocabulary = tiny_ssru().config.vocab_size
+    model = shortlisted([[] for _ in range(vocabulary - 1)] + [list(range(vocabulary))], vocabulary)
+    found = []
+    for shortlist in (False, True):
+        torch.manual_seed(1)
+        found.append(model.generate(**BATCH, **search, max_new_tokens=6, shortlist=shortlist))
+    assert torch.equal(*found)
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_a_search_with_a_shortlist_takes_the_best_token_on_it(cached):
+    inputs = {"input_ids": torch.tensor([[4, 5, 2], [5, 4, 2]])}
+    vocabulary = tiny_ssru().config.vocab_size
+    lists = [[token + 4, 0] if token in (4, 6) else [] for token in range(vocabulary)]
+    model = shortlisted(lists, first=2)
+    allowed = [0, 1, 2, 4, 5, 8]
+    options = {"max_new_tokens": 6, "use_cache": cached, "output_logits": True, "return_dict_in_generate": True}
+    output = model.generate(**inputs, **options, eos_token_id=None, shortlist=True)
+    text = output.sequences
+    for step, found in enumerate(output.logits):
+        logits = model(**inputs, decoder_input_ids=text[:, : step + 1]).logits[:, -1]
+        assert_close(found[:, allowed].double(), logits[:, allowed], 1e-5)  # `generate` returns float32
+        others = [token for token in range(vocabulary) if token not in allowed]
+        assert found[:, others].eq(-torch.inf).all()
+        assert text[:, step + 1].tolist() == [allowed[n] for n in logits[:, allowed].argmax(dim=-1).tolist()]
+    assert not torch.equal(text, model.generate(**inputs, max_new_tokens=6, eos_token_id=None))
+
+
+def test_a_shortlist_that_is_not_there_is_named():
+    with pytest.raises(ValueError, match=r"`shortlist` needs a model that was imported with its shortlist"):
+        tiny_ssru().generate(**BATCH, shortlist=True)
+    with pytest.raises(Exception, match=r"`shortlist_size` must be >= 0, got -1"):
+        SSRUConfig(shortlist_size=-1)
+
+
 @pytest.mark.parametrize("switches", [{}, {"calibration": "gated", "leaky": True}], ids=["off", "gated, leaky"])
 def test_gradients_with_checkpointing_are_those_without(switches):
     found = []
