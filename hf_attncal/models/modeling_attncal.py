@@ -191,7 +191,10 @@ class AttnCalSeq2SeqLMMixin(HeadMixin):
             **kwargs,
         )
         hidden_states = outputs.last_hidden_state
-        logits, copied = self._logits(hidden_states, candidates), None
+        if candidates is None:
+            logits, copied = self._logits(hidden_states), None
+        else:
+            logits, copied = _logits_of(candidates, hidden_states, self.lm_head.out_features), None
         fields: dict[str, Any] = {}
         if self.copying is not None:
             if copy_source is None:
@@ -261,13 +264,15 @@ class AttnCalSeq2SeqLMMixin(HeadMixin):
         """Return the encoder outputs that the decoder reads, by argument name."""
         return {"encoder_hidden_states": outputs.encoder_last_hidden_state}
 
-    def _logits(self, hidden_states: Tensor, candidates: tuple[Tensor, Tensor, Tensor] | None = None) -> Tensor:
-        if candidates is not None:
-            tokens, weight, bias = candidates
-            logits = hidden_states.new_full((*hidden_states.shape[:-1], self.lm_head.out_features), -torch.inf)
-            logits[..., tokens] = nn.functional.linear(hidden_states, weight, bias.to(weight.dtype))
-            return logits
+    def _logits(self, hidden_states: Tensor) -> Tensor:
         logits = self.lm_head(hidden_states)
         bias = self.final_logits_bias.to(logits.device)
         # In place if the result is the same to the bit, which saves a (batch, target, vocabulary) tensor.
         return logits.add_(bias) if logits.dtype == bias.dtype else logits + bias
+
+
+def _logits_of(candidates: tuple[Tensor, Tensor, Tensor], hidden_states: Tensor, vocabulary: int) -> Tensor:
+    tokens, weight, bias = candidates
+    logits = hidden_states.new_full((*hidden_states.shape[:-1], vocabulary), -torch.inf)
+    logits[..., tokens] = nn.functional.linear(hidden_states, weight, bias.to(weight.dtype))
+    return logits
