@@ -16,7 +16,6 @@ from transformers import (
     AutoTokenizer,
     DataCollatorForSeq2Seq,
     PreTrainedModel,
-    PreTrainedTokenizerBase,
 )
 
 from hf_attncal.adapters.checkpoints import peft_uses_old_names
@@ -26,18 +25,18 @@ from hf_attncal.adapters.observer_learning import learn_observer, nearest_head
 from hf_attncal.adapters.tuner import set_null_mass
 from hf_attncal.data.collators import LinkCollator
 from hf_attncal.data.languages import set_languages
-from hf_attncal.families import FAMILIES, backbones, stock_type
+from hf_attncal.families import FAMILIES, stock_type
 from hf_attncal.hub.model_cards import write_trained_adapter_card
 from hf_attncal.inference.loading import model_config
 from hf_attncal.inference.seals import revision_of
 from hf_attncal.layouts import ADAPTER_WEIGHTS
 from hf_attncal.models.configuration_attncal import SWITCHES
 
-from .folder import fill, finish
+from .folder import finish
 from .job import Job, about_run, attention, base_name, extent_results, recorded, score_results, split_name
 from .presets import adapter_defaults, anneal, sections_of
 from .sections import Kernel, check_section, hints_of, merge_settings, naming
-from .seq2seq import TRAINING_DEFAULTS, BleuConfig, Seq2SeqJob, check_guide, copy_search_settings
+from .seq2seq import TRAINING_DEFAULTS, BleuConfig, Seq2SeqJob, check_guide
 from .settings import Settings
 from .text import LINKS_OF_SPLITS, DataConfig
 
@@ -140,12 +139,10 @@ class AdapterJob(Seq2SeqJob):
     settings = AdapterConfig
 
     def begin(self):
-        settings, args = self.config.model, self.run.args
-        tokenizer = AutoTokenizer.from_pretrained(settings.checkpoint, revision=settings.revision)
-        with args.main_process_first(local=False):
-            write = args.process_index == 0
-            self.checkpoint = base_checkpoint(self.config, tokenizer, Path(args.output_dir), write=write)
-        revision = settings.revision if self.checkpoint == settings.checkpoint else None
+        name, revision = self.config.model.checkpoint, self.config.model.revision
+        # The adapter names its base, and may be loaded from anywhere.
+        self.checkpoint = str(Path(name).resolve()) if Path(name).is_dir() else name
+        tokenizer = AutoTokenizer.from_pretrained(self.checkpoint, revision=revision)
         return tokenizer, model_config(self.checkpoint, revision=revision), None
 
     def new_model(self, config, tokenizer):
@@ -272,51 +269,12 @@ def check_base(settings: BaseModelConfig, adapter: dict[str, Any]) -> None:
             f"`model.checkpoint` must be an encoder-decoder such as Marian, BART, mBART, Pegasus, M2M100 or NLLB, got "
             f"{settings.checkpoint}, which is {kind}."
         )
-
-
-def base_checkpoint(
-    config: AdapterConfig, tokenizer: PreTrainedTokenizerBase, output: Path, write: bool = True
-) -> str:
-    """Return the checkpoint to adapt: the named one, or a stock copy of one of our models without switches.
-
-    A folder becomes an absolute path, since the adapter names it and may be loaded from anywhere.
-
-    Args:
-        config: settings of the run: `model` names the checkpoint, `evaluation` sets how the copy generates.
-        tokenizer: tokenizer of the checkpoint.
-        output: output folder.
-        write: write the copy; False if another process does. Default: True.
-
-    Raises:
-        ValueError: one of our models with a switch on.
-    """
-    checkpoint, revision = config.model.checkpoint or "", config.model.revision
-    saved = model_config(checkpoint, revision=revision)
-    kind = stock_type(saved.model_type)
-    if kind == saved.model_type:
-        return str(Path(checkpoint).resolve()) if Path(checkpoint).is_dir() else checkpoint
-    on = [f"`{name}={getattr(saved, name)!r}`" for name in SWITCHES if getattr(saved, name)]
-    if on:
+    on = [f"`{name}={getattr(saved, name)!r}`" for name in SWITCHES if getattr(saved, name, None)]
+    if on and stock_type(saved.model_type) != saved.model_type:
         raise ValueError(
-            f"{checkpoint} was trained with {', '.join(on)} and cannot get an adapter, which has its own "
+            f"{settings.checkpoint} was trained with {', '.join(on)} and cannot get an adapter, which has its own "
             "cross-attention. Adapt a stock model, or train this one further: `attncal train model.init_from=FOLDER`."
         )
-    if write:
-        stock = backbones()[kind].stock
-        assert stock is not None  # every backbone has one
-        trained = AutoModelForSeq2SeqLM.from_pretrained(checkpoint, revision=revision)
-        fields = hints_of(stock.config_class).keys() - {"architectures", "model_type", "auto_map"}
-        copied = stock.config_class(**{name: value for name, value in saved.to_dict().items() if name in fields})
-        model = stock.model_class.from_pretrained(None, config=copied, state_dict=trained.state_dict())
-        model.generation_config = trained.generation_config
-        copy_search_settings(model, tokenizer, config.evaluation)
-
-        def save(folder: Path) -> None:
-            model.save_pretrained(folder / "base")
-            tokenizer.save_pretrained(folder / "base")
-
-        fill(output, save)
-    return str((output / "base").resolve())
 
 
 def build(
@@ -327,7 +285,7 @@ def build(
     `nearest` returns further fields of the adapter's configuration for the base model.
     """
     settings, method = config.model, config.method_config()
-    common: dict[str, Any] = {"revision": settings.revision if checkpoint == settings.checkpoint else None}
+    common: dict[str, Any] = {"revision": settings.revision}
     if settings.attn_implementation is not None:
         common["attn_implementation"] = settings.attn_implementation
     model_config(checkpoint, revision=common["revision"])  # refuses code, and sizes that are too large

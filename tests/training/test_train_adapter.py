@@ -19,7 +19,7 @@ from hf_attncal.inference.seals import revision_of
 from hf_attncal.inference.translation import translate_texts
 from hf_attncal.metrics.bleu import bleu
 from hf_attncal.training import seq2seq
-from hf_attncal.training.adapter import AdapterConfig, base_checkpoint, build
+from hf_attncal.training.adapter import AdapterConfig, build, check_base
 from hf_attncal.training.sections import read_settings
 
 sys.path.insert(0, str(ROOT / "training"))
@@ -70,8 +70,7 @@ def test_a_base_that_asks_for_a_kernel_of_the_hub_is_refused(base):
     saved = json.loads((base / "config.json").read_text())
     (base / "config.json").write_text(json.dumps(saved | {"attn_implementation": "someone/kernel"}))
     config = AdapterConfig.make({"model": {"checkpoint": str(base)}, "adapter": {"calibration": "gated"}})
-    tokenizer = AutoTokenizer.from_pretrained(base)
-    for read in (lambda: base_checkpoint(config, tokenizer, base.parent / "out"), lambda: build(config, str(base))):
+    for read in (lambda: check_base(config.model, config.adapter), lambda: build(config, str(base))):
         with pytest.raises(ValueError, match=r"`attn_implementation`.*got 'someone/kern"):
             read()
 
