@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from hf_attncal.io.errors import LineError, in_line
 from hf_attncal.io.files import Text, is_file, lines_of, read_pairs, sha256, text_name, write_text
-from hf_attncal.io.gate import open_descriptor
 from hf_attncal.io.messages import LOG
 
 from .pharaoh import (
@@ -202,9 +201,9 @@ class SeparatorWatch:
 def write_separator(links: str | os.PathLike[str] | None, words: str | None) -> None:
     """Record the word separator beside a file of links; None removes an old record.
 
-    Pipes, devices and open descriptors (/dev/stdout) have no record.
+    Pipes and devices have no record.
     """
-    if links is None or not os.path.isfile(links) or open_descriptor(links) is not None:
+    if links is None or not os.path.isfile(links):
         return
     path = f"{os.fspath(links)}{SEPARATOR_SUFFIX}"
     if os.path.lexists(path) and not _is_record(path):

@@ -185,18 +185,14 @@ def answer_windows(
                 f"{longest_line} bytes were {verb} ({_line_numbers(shortened)}).",
                 stacklevel=2,
             )
-        if unknown:
-            warnings.warn(
-                f"the output for {len(unknown)} of {done} lines of {name} lacks words that are not in the vocabulary "
-                f"of the model ({_line_numbers(unknown)}).",
-                stacklevel=2,
-            )
-        if unlinked:
-            warnings.warn(
-                f"{len(unlinked)} of {done} lines of {name} have no links: their translation has more tokens than the "
-                f"aligner has positions ({_line_numbers(unlinked)}).",
-                stacklevel=2,
-            )
+        for numbers, problem in (
+            (unknown, "their output lacks words that are not in the vocabulary of the model"),
+            (unlinked, "they have no links, as their translation has more tokens than the aligner has positions"),
+        ):
+            if numbers:
+                warnings.warn(
+                    f"{len(numbers)} of {done} lines of {name}: {problem} ({_line_numbers(numbers)}).", stacklevel=2
+                )
 
 
 def _line_numbers(numbers: Sequence[int]) -> str:

@@ -14,19 +14,17 @@ import os
 import platform
 import re
 import shutil
-import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
 from pathlib import Path, PurePath
-from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO, TextIO, TypeGuard
 
 from hf_attncal.layouts import UNFINISHED
 
 from .errors import CommandError
-from .gate import check_file, note_inputs, open_descriptor, saving_into
+from .gate import check_file, is_special, note_inputs, saving_into
 
 COMPRESSED = ".gz"
 # Errors of reading a file that is damaged, incomplete, followed by other bytes, or not compressed at all.
@@ -327,7 +325,7 @@ def whole_file(path: str | Path, option: str | None = None) -> Iterator[Path]:
     """Write a file atomically in the block; missing folders are made.
 
     The file is written under a temporary name beside its own and renamed by `give_name`. A pipe or a device is written
-    directly, and an open file (/dev/stdout) after its present content.
+    directly.
 
     Args:
         path: name of the file.
@@ -340,15 +338,7 @@ def whole_file(path: str | Path, option: str | None = None) -> Iterator[Path]:
         CommandError: the write is refused; see `gate.check_file`.
         OSError: the file cannot be written.
     """
-    descriptor = open_descriptor(path)
-    if descriptor is not None:
-        with TemporaryDirectory() as folder, writing(path):
-            yield (partial := Path(folder) / "partial")
-            sys.stdout.flush()
-            with open(os.dup(descriptor), "wb") as file:
-                file.write(partial.read_bytes())
-        return
-    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+    if is_special(path) and not os.path.isdir(path):
         with writing(path):
             yield Path(path)
         return

@@ -27,6 +27,7 @@ _PACKAGE_FOLDERS = [Path(__file__).resolve().parents[1]]
 # Files that are also protected in a folder that is not of a model.
 _WEIGHTS = [*map(file_of, (WEIGHTS, "pytorch_model.bin", "adapter_model.bin")), *files("export")]
 _MODEL_FILES = [file for file in files() if file not in files("around")]
+_OPENED = re.compile(r"/dev/(fd/\d+|stdout|stderr)|/proc/\w+/fd/\d+")
 _ADDED_FILES = [*files("aligner", "card", "run")]  # files that are added to an existing model
 
 
@@ -94,15 +95,18 @@ def check_file(path: str | os.PathLike[str], option: str | None = None) -> None:
         real = os.path.realpath(path)
     except ValueError as error:  # a zero byte
         raise CommandError(f"{option} {os.fspath(path)!r} cannot be opened: {error}.") from error
-    if os.path.exists(real) and not os.path.isfile(real):  # folders have a check of their own
+    if is_special(path):  # folders have a check of their own
         return
+    named_by = f"{option} {path}" if option else path
+    if _OPENED.fullmatch(os.fspath(path)):
+        raise CommandError(f"{named_by} is a file that the shell has opened, which would be replaced. Give its name.")
     if option is None and (_own(Path(real)) or _row(os.path.basename(real)) in _ADDED_FILES):
         return
     for name in (real,) if option is None else (real, f"{real}.partial"):
         named = Path(name)
         folders = [named.parent] if option is None else named.parents
         if problem := _overwrites(name) or _in_model(named, folders):
-            raise CommandError(f"{path if option is None else f'{option} {path}'} {problem}. Give another name.")
+            raise CommandError(f"{named_by} {problem}. Give another name.")
     if option is not None and os.path.lexists(f"{real}.partial"):
         partial = os.lstat(f"{real}.partial")
         if stat.S_ISLNK(partial.st_mode) or partial.st_nlink > 1:
@@ -138,23 +142,8 @@ def check_apart(outputs: Iterable[tuple[str, str]]) -> None:
 
 
 def is_special(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path is a pipe, a device or an open descriptor (/dev/fd/N)."""
-    return os.path.exists(path) and (not os.path.isfile(path) or open_descriptor(path) is not None)
-
-
-def open_descriptor(path: str | os.PathLike[str]) -> int | None:
-    """Return the descriptor of a name such as /dev/stdout, /dev/fd/3 or a link to it, or None.
-
-    A shell has opened the file, perhaps to append (`>>`), so it must be written through its descriptor.
-    """
-    path = os.path.abspath(path)
-    for _ in range(40):  # limit of Linux on links
-        if match := re.fullmatch(r"/(?:dev|proc/self)/fd/(\d+)", path):
-            return int(match[1])
-        if not os.path.islink(path):
-            return None
-        path = os.path.normpath(os.path.join(os.path.dirname(path), os.readlink(path)))
-    return None
+    """Return whether a path is a pipe, a device or a folder."""
+    return os.path.exists(path) and not os.path.isfile(path)
 
 
 def _overwrites(path: str) -> str | None:

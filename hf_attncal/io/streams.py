@@ -27,7 +27,7 @@ from hf_attncal.io.files import (
     read_pairs,
     text_name,
 )
-from hf_attncal.io.gate import check_file, is_special, locked, note_inputs, open_descriptor
+from hf_attncal.io.gate import check_file, is_special, locked, note_inputs
 from hf_attncal.io.messages import LOG
 
 STANDARD = "-"  # file name of standard input or output
@@ -374,9 +374,8 @@ def open_file(path: str, mode: Literal["rb", "wb"]) -> BinaryIO:
         if mode == "rb":
             note_inputs(path)
             file = open_to_read(path)
-        else:  # opening an open file again would truncate it and end its append mode
-            descriptor = open_descriptor(path)
-            file = open(path if descriptor is None else os.dup(descriptor), "wb")  # noqa: SIM115
+        else:
+            file = open(path, "wb")  # noqa: SIM115
     except (OSError, ValueError, EOFError) as error:  # ValueError: a zero byte in the name
         raise CommandError(f"{path} cannot be opened: {getattr(error, 'strerror', None) or error}.") from error
     LOG.info("%s %s", "reading" if mode == "rb" else "writing", path)
@@ -427,8 +426,7 @@ def input_lines(text: Text | None, window: int, name: str = "the lines") -> Iter
 def output_lines(path: str | None, option: str = "--output") -> Iterator[Output]:
     """Open an output file, named `path`.partial until it is complete (and after an error).
 
-    It is compressed by its suffix. A pipe, a device (/dev/null) or an open file (/dev/stdout, /dev/fd/3) is written
-    directly, after its present content.
+    It is compressed by its suffix. A pipe or a device (/dev/null) is written directly.
 
     Args:
         path: path of the file. None or -: standard output.

@@ -165,11 +165,6 @@ class TrainingRequest:
         for section, key, option in (("data", "train", "--source"), ("training", "output_dir", "--output")):
             if not (values.get(section) or {}).get(key):
                 raise CommandError(f"{option} must be given, or `{section}.{key}` in the file of --config.")
-        if values.get("job", job) != job:
-            raise CommandError(
-                f"{self.config or 'the settings'}: `job` must be {job} for this command, got {values['job']}. "
-                f"Give settings of the job {job}."
-            )
         return values
 
     def run(

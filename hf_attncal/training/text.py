@@ -119,10 +119,7 @@ class TextConfig:
         """
         if self.train is None:
             raise ValueError("`data.train` must name the text to train on, got none.")
-        entry = self.corpus("train")
-        if "dataset" in entry:
-            return len(self.load("train"))
-        return sum(len(read_lines(file)) for file in entry[self.sides[0]])
+        return len(self.load("train"))
 
     def line(self, split: str, row: int) -> str:
         """Describe the origin of a row of a split: line and file, or the row of a Hub dataset."""
@@ -190,10 +187,6 @@ class DataConfig(TextConfig):
     def max_source_length(self) -> int | None:
         """Maximum tokens of a source; None if sources are not truncated."""
         return None
-
-    def size(self) -> int:
-        size = super().size()
-        return min(size, self.train_pairs or size)
 
     def load(self, split: str) -> Dataset:
         text = load_parallel(self.corpus(split))

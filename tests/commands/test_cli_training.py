@@ -322,8 +322,7 @@ def test_a_file_of_another_job_is_refused_by_name(command, made_for, others, tex
     file = tmp_path / "settings.yaml"
     file.write_text(f"job: {made_for}\n")
     assert main([*command, *files(text), f"--config={file}", f"--output={tmp_path / 'o'}"]) == 1
-    message = f"settings.yaml: `job` must be {others} for this command, got {made_for}."
-    assert message in capsys.readouterr().err
+    assert f"`job` must be {others} here, got {made_for!r}." in capsys.readouterr().err
 
 
 # ---- a dry run ----

@@ -198,7 +198,7 @@ def test_a_translation_of_more_tokens_than_positions_has_no_links_and_the_next_h
     status, out, err = attncal("translate", translator.folder, *options, text=TEXT)
     assert (status, out.count("\n")) == (0, len(LINES))
     assert links.read_text() == text_of("" if n in missing else row for n, row in enumerate(expected))
-    assert f"{len(missing)} of {len(LINES)} lines of the input have no links: " in err
+    assert f"{len(missing)} of {len(LINES)} lines of the input: they have no links" in err
     assert f"(lines {', '.join(str(n + 1) for n in missing)})" in err
     if form == "json":
         assert [n for n, row in enumerate(out.splitlines()) if json.loads(row)["alignment"] is None] == missing

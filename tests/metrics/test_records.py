@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
+from hf_attncal.io.errors import CommandError
 from hf_attncal.io.files import write_json, write_text, writing
 from hf_attncal.metrics import records
 
@@ -151,11 +152,10 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path):
     assert list(tmp_path.iterdir()) == [pipe]
 
 
-def test_an_open_file_is_appended_to(tmp_path):
+def test_an_open_file_is_refused(tmp_path):
     """With `--report /dev/stdout >> log`, replacing the file would lose what the shell has written to it."""
     (tmp_path / "log").write_text("before\n")
-    with open(tmp_path / "log", "a") as log:
+    with open(tmp_path / "log", "a") as log, pytest.raises(CommandError, match="the shell has opened"):
         write_text("made\n", f"/dev/fd/{log.fileno()}")
-        log.write("after\n")
-    assert (tmp_path / "log").read_text() == "before\nmade\nafter\n"
+    assert (tmp_path / "log").read_text() == "before\n"
     assert [path.name for path in tmp_path.iterdir()] == ["log"]
