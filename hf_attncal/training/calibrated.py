@@ -4,8 +4,7 @@ Plain `Seq2SeqTrainer` trains these models correctly: one `backward()` of `loss`
 objectives. This subclass adds:
 
 - named logs of both losses, exact under gradient accumulation and with several processes;
-- a separate learning rate of the mask network (Adam cancels a constant loss weight, so the learning rate sets its
-  speed) and separate clipping (with one common norm, one objective's gradient would scale the other's);
+- separate clipping of the mask network (with one common norm, one objective's gradient would scale the other's);
 - the annealing step (Lu et al. 2021, eq. 11), which follows the optimiser steps and is saved with the model;
 - batches by length, limited by a number of tokens.
 """
@@ -93,7 +92,7 @@ class OwnTokensCallback(TrainerCallback):
 
 
 class AttnCalTrainer(TokenBatchTrainer, Seq2SeqTrainer):
-    """`Seq2SeqTrainer` with named losses, a learning rate for the mask network, annealing and batches by tokens.
+    """`Seq2SeqTrainer` with named losses, separate clipping of the mask network, annealing and batches by tokens.
 
     Takes the arguments of `Seq2SeqTrainer`; `args` may be `AttnCalTrainingArguments` or plain
     `Seq2SeqTrainingArguments`. A `label_smoothing_factor` replaces the `label_smoothing` of the model or adapter.
@@ -220,23 +219,6 @@ class AttnCalTrainer(TokenBatchTrainer, Seq2SeqTrainer):
         if accumulator is not None:
             options["initial_accumulator_value"] = accumulator
         return optimizer_class, options
-
-    def create_optimizer(self, model=None) -> torch.optim.Optimizer:
-        """Make the stock optimiser with separate parameter groups of the mask network."""
-        if self.optimizer is not None:
-            return super().create_optimizer(model)
-        optimizer = super().create_optimizer(model)
-        mask_parameters = {id(p) for p in mask_network_parameters(self.model if model is None else model)}
-        learning_rate = getattr(self.args, "mask_learning_rate", None)
-        for group in list(optimizer.param_groups):
-            moved = [p for p in group["params"] if id(p) in mask_parameters]
-            if moved:
-                group["params"] = [p for p in group["params"] if id(p) not in mask_parameters]
-                copy = {**group, "params": moved}
-                if learning_rate is not None:
-                    copy["lr"] = learning_rate
-                optimizer.add_param_group(copy)
-        return optimizer
 
     def _clip_grad_norm(self, model):
         """Clip the gradients of the two objectives separately; return the norm without the mask network.

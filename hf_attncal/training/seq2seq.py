@@ -85,7 +85,6 @@ class EvaluationConfig:
     batch_size: Positive = 64
     max_new_tokens: Positive | None = None
     dev_lines: Positive | None = None
-    dev_beams: Positive = 1
 
     @property
     def search(self) -> Search:
@@ -438,8 +437,7 @@ class ScoreCallback(TrainerCallback):
     config: Any
 
     def on_evaluate(self, args, state, control, model=None, metrics=None, **kwargs):
-        settings, tokenizer = self.config.evaluation, self.trainer.processing_class
-        _, score = evaluate(model, tokenizer, self.dev, self.config, num_beams=settings.dev_beams)
+        _, score = evaluate(model, self.trainer.processing_class, self.dev, self.config, num_beams=1)
         numbers = {f"eval_{name}": score[name] for name in CARD_MEASURES if name in score}
         metrics |= numbers  # `metric_for_best_model`
         entry = {**{f"eval_{name}": value for name, value in score.items()}, "step": state.global_step}

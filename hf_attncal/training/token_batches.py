@@ -60,10 +60,6 @@ class TokenBatchArguments(TrainingArguments):
 class AttnCalTrainingArguments(TokenBatchArguments, Seq2SeqTrainingArguments):
     """`Seq2SeqTrainingArguments` with the additional settings of `AttnCalTrainer`."""
 
-    mask_learning_rate: float | None = field(
-        default=None,
-        metadata={"help": "Learning rate of the mask network, on the same schedule. Default: `learning_rate`."},
-    )
     adagrad_initial_accumulator: float | None = field(
         default=None,
         metadata={
@@ -72,11 +68,6 @@ class AttnCalTrainingArguments(TokenBatchArguments, Seq2SeqTrainingArguments):
     )
 
     def __post_init__(self):
-        if self.mask_learning_rate is not None and self.mask_learning_rate <= 0:
-            raise ValueError(
-                f"`mask_learning_rate` must be > 0, got {self.mask_learning_rate}. Leave it out to use "
-                "`learning_rate`; to keep the mask network fixed set `requires_grad_(False)` on it."
-            )
         accumulator = self.adagrad_initial_accumulator
         if accumulator is not None and not 0 <= accumulator < math.inf:
             raise ValueError(

@@ -96,7 +96,7 @@ def test_reference_explains_every_key_of_our_own_sections(job):
         *JOBS[job].defaults({})["training"],
     }
     keys -= {"max_steps"}  # of the aligner's size "base"
-    added = {"mask_learning_rate", "adagrad_initial_accumulator", "agreement_warmup_steps"}
+    added = {"adagrad_initial_accumulator", "agreement_warmup_steps"}
     ours = added & hints_of(JOBS[job].arguments_class).keys()
     assert keys | ours <= set(stated["training"])
 

@@ -30,7 +30,6 @@ SCENARIOS = {
             "mask_inputs": "trained",
         },
         "per_device_train_batch_size": 2,
-        "mask_learning_rate": 0.01,
     },
     "off": {"switches": {}, "per_device_train_batch_size": 2},
     "discrete": {

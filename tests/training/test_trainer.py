@@ -205,38 +205,7 @@ def test_stock_model(tmp_path):
     assert logged(trainer, "loss")[0] == pytest.approx(2.4, abs=0.5)
 
 
-# ---- parameter groups and clipping ----
-
-
-def test_mask_network_has_its_own_groups(tmp_path):
-    model = tiny_model("marian", calibration="gated")
-    trainer = make_trainer(tmp_path, model, learning_rate=0.1, mask_learning_rate=0.02, weight_decay=0.3)
-    optimizer = trainer.create_optimizer()
-    of_mask = {id(p) for p in mask_network_parameters(model)}
-    assert of_mask
-    for group in optimizer.param_groups:
-        inside = {id(p) in of_mask for p in group["params"]}
-        assert len(inside) == 1
-        assert group["lr"] == (0.02 if inside == {True} else 0.1)
-    stock = Seq2SeqTrainer(model=model, args=trainer.args).create_optimizer()
-    for decay in (0.0, 0.3):
-        ours, theirs = (
-            {id(p) for group in o.param_groups if group["weight_decay"] == decay for p in group["params"]}
-            for o in (optimizer, stock)
-        )
-        assert ours == theirs
-    assert len({id(p) for group in optimizer.param_groups for p in group["params"]}) == sum(
-        p.requires_grad for p in model.parameters()
-    )
-
-
-def test_mask_learning_rate_follows_the_schedule(tmp_path):
-    model = tiny_model("marian", calibration="gated")
-    trainer = make_trainer(tmp_path, model, mask_learning_rate=0.01, lr_scheduler_type="linear", max_steps=4)
-    trainer.create_optimizer_and_scheduler(4)
-    trainer.optimizer.step()
-    trainer.lr_scheduler.step()
-    assert {round(group["lr"], 6) for group in trainer.optimizer.param_groups} == {0.0375, 0.0075}
+# ---- the optimiser and clipping ----
 
 
 ADAGRAD = {"optim": "adagrad", "adagrad_initial_accumulator": 0.1}
@@ -246,22 +215,20 @@ def test_the_accumulator_of_adagrad_starts_at_the_given_value(tmp_path):
     model = tiny_model("marian", calibration="gated")
     for given, expected in ((0.1, 0.1), (0.0, 0.0), (None, 0.0)):
         options = ADAGRAD | {"adagrad_initial_accumulator": given}
-        optimizer = make_trainer(tmp_path, model, mask_learning_rate=0.02, **options).create_optimizer()
+        optimizer = make_trainer(tmp_path, model, **options).create_optimizer()
         assert {id(p) for group in optimizer.param_groups for p in group["params"]} == {id(p) for p in optimizer.state}
         assert {float(value) for state in optimizer.state.values() for value in state["sum"].flatten()} == {expected}
 
 
 def test_adagrad_is_that_of_torch(tmp_path):
-    """Three steps on the same batch, where the mask network has a learning rate of its own."""
+    """Three steps on the same batch."""
     dataset, trained = toy_dataset(4), tiny_model("marian", calibration="gated")
-    options = ADAGRAD | {"mask_learning_rate": 0.02, "max_grad_norm": 0, "per_device_train_batch_size": 4}
+    options = ADAGRAD | {"max_grad_norm": 0, "per_device_train_batch_size": 4}
     make_trainer(tmp_path, trained, dataset, max_steps=3, **options).train()
 
     expected = tiny_model("marian", calibration="gated").train()
-    masks = mask_network_parameters(expected)
-    others = [p for p in expected.parameters() if p.requires_grad and all(p is not q for q in masks)]
-    groups = [{"params": others}, {"params": masks, "lr": 0.02}]
-    optimizer = torch.optim.Adagrad(groups, lr=0.05, initial_accumulator_value=0.1)
+    trained_parameters = [p for p in expected.parameters() if p.requires_grad]
+    optimizer = torch.optim.Adagrad(trained_parameters, lr=0.05, initial_accumulator_value=0.1)
     for _ in range(3):
         optimizer.zero_grad()
         expected(**collate(list(dataset))).loss.backward()
@@ -349,7 +316,6 @@ def test_resume_equals_uninterrupted(family, batches, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"mask_learning_rate": 0.0}, r"`mask_learning_rate` must be > 0, got 0.0"),
         (ADAGRAD | {"optim": "sgd"}, r"`adagrad_initial_accumulator` .*got 0.1 with `optim` 'sgd'"),
         ({"adagrad_initial_accumulator": 0.1}, r"`adagrad_initial_accumulator` needs `optim: adagrad`"),
         (ADAGRAD | {"adagrad_initial_accumulator": -0.1}, r"`adagrad_initial_accumulator` must be >= 0 .*got -0.1"),
