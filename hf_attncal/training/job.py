@@ -211,9 +211,6 @@ def build_tokenizer(
         run: run that holds its folder.
         text: training text.
         special_tokens: special tokens of a trained tokenizer. Default: `SPECIAL_TOKENS`.
-
-    Raises:
-        ValueError: the text has fewer pieces than the `vocab_size` of the user's settings.
     """
     settings = config.tokenizer
     pretrained = settings.pretrained or config.model.get("init_from")
@@ -226,12 +223,6 @@ def build_tokenizer(
             trained = (train_word_tokenizer if words else train_bpe_tokenizer)(
                 all_lines(text), settings.vocab_size, show_progress=bars_are_shown(args), special_tokens=special_tokens
             )
-            wanted = config.explicit.get("tokenizer", {}).get("vocab_size", 0)
-            if len(trained) < wanted and not words:
-                raise ValueError(
-                    f"`tokenizer.vocab_size` must be at most {len(trained)} for this text, got {settings.vocab_size}. "
-                    "Lower it, or give more text."
-                )
             fill(run.folder, trained.save_pretrained)
         return AutoTokenizer.from_pretrained(run.folder)
 

@@ -179,10 +179,8 @@ class TokenBatchTrainer(WholeCheckpointsTrainer):
         that p processes with accumulation k / p see the same examples per step as one process with k.
         """
         tokens = getattr(self.args, "tokens_per_batch", None)  # plain arguments lack it
-        if tokens is None:
+        if tokens is None or self.train_dataset is None:  # the stock Trainer refuses None
             return super().get_train_dataloader()
-        if self.train_dataset is None:
-            raise ValueError("`train_dataset` must be a dataset, got None. Pass it to the Trainer.")
         lengths = _lengths(self.train_dataset)
         if max(lengths, default=0) > tokens:
             raise ValueError(
