@@ -36,6 +36,7 @@ from .facts import (
 from .features import FEATURES, Sides, Vocabulary, chains, features_of_words, line_features, seen
 from .logistic import UNTRAINED, Network, log_odds, mean_odds, scaled_features, sigmoid
 from .rules import RULE_NAMES, Break, check_rules, wrong_by_rules
+from .tables import TABLES
 
 _ONE_FACT = -math.log(49)  # prior log-odds that a fact is changed: one in fifty
 _NEGLIGIBLE = 0.01  # probability below which a cause is ignored
@@ -61,28 +62,8 @@ class Cause(NamedTuple):
     features: tuple[str, ...]
 
 
-_PARTNERS = tuple(f"{side} {name}" for name in ("evidence", "unpartnered", "support") for side in ("source", "target"))
-_MIDDLE = tuple(f"{side} {name}" for name in ("middle", "third") for side in ("source", "target"))
-_RUNS = tuple(
-    f"{side} {name}"
-    for name in ("run", "mass", "strict run", "in 4 words", "in a row", "third", "weight")
-    for side in ("source", "target")
-)
 CAUSES = {
-    "omission": Cause(
-        ("omission", "truncation"),
-        ("unrelated", "repetition"),
-        (*_PARTNERS, *_RUNS, "shorter", "longer", "length", "short"),
-    ),
-    "addition": Cause(("replacement", "unrelated"), (), (*_PARTNERS, *_MIDDLE, "length", "short")),
-    "added": Cause(
-        ("insertion",),
-        ("omission", "repetition"),
-        (*_PARTNERS, *_RUNS, "shorter", "longer", "length", "short"),
-    ),
-    "unrelated": Cause(("unrelated",), (), (*_PARTNERS, "source known", "target known", *_MIDDLE)),
-    "repeats": Cause(("repetition",), (), ("repeated", "repeated much", "repeated near", "longer")),
-    "untranslated": Cause(("untranslated", "swapped"), (), ("source language", "target language")),
+    name: Cause(*(tuple(of_cause[part]) for part in Cause._fields)) for name, of_cause in TABLES["causes"].items()
 }
 _ODDS = (*CAUSES, "changed")
 _FACTS = tuple(f"{side} {group}" for side in ("source", "target") for group in FACT_GROUPS)

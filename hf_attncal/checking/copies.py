@@ -13,23 +13,9 @@ from itertools import islice
 
 from .number_values import Languages
 from .placeholders import Span
+from .tables import TABLES
 
-# Frequent words of one language that are hardly ever part of names or of code. Words of the target language are left
-# out of the source's where they have the same form ("was").
-FUNCTION_WORDS = {
-    "en": "the and of to is are was were be been has have this that these with from not your you it its they cannot "
-    "should must which when there their by at as for what how into does did my our we he she had in on or an if "
-    "up out a any some other only will would could than then about so do don't can't doesn't isn't won't after before "
-    "again",
-    "de": "das und ist nicht ein eine einen wird werden wurde sind mit auf für kann oder wenn kein keine sie sich aus "
-    "nach bei dieser diese dieses zum zur dass auch noch nur ihre wie in an so",
-    "fr": "les des une est dans pour pas qui avec sur ce cette vous sont aux ou votre ne il elle être peut on or a",
-    "es": "los las una es por para con que no se este esta son del puede está como su ha sus el al más a",
-    "pt": "os uma é por para com que não se este esta são pode está como seu foi ao na no dos das mais a",
-    "it": "gli una è per con che non si questo questa sono della può il come nel dei alla essere in a",
-    "nl": "het een niet zijn wordt met voor dat dit deze kan worden naar geen bij aan u uw ook is of in",
-}  # fmt: skip
-_WORDS_OF = {language: frozenset(words.split()) for language, words in FUNCTION_WORDS.items()}
+_WORDS_OF = {language: frozenset(words.split()) for language, words in TABLES["function_words"].items()}
 # Words outside of code: not those in data_new_from_mem, a/b or for=x
 _WORD = re.compile(r"(?<!\w_)(?<![^\W_])(?<![%/=\\.-])[^\W\d_]++(?:['’-][^\W\d_]++)*+(?![\w/=(\\]|\.\w)")
 _CODE = re.compile(r"[<>|{}\[\]();=]|--")

@@ -23,6 +23,7 @@ from hf_attncal.data.words import NEGATIONS
 from .evidence import Both, LinkEvidence, both
 from .number_values import Languages, Number, compare_numbers
 from .placeholders import masked
+from .tables import TABLES
 
 # Group of facts -> planted errors that change it. Numbers have several groups, as the share without a counterpart in
 # clean text depends on how they are written.
@@ -38,28 +39,8 @@ _LONG, _SHORT, _IN_WORDS, NEGATION, _NAME = range(len(FACT_GROUPS))
 _SHORT_DIGITS = 2
 # Bin edges for a field of `LinkEvidence`; few bins, as planted facts are few.
 FACT_EDGES = {"known": (-3.0, 0.0, 2.0, 4.0, 6.0), "best": (0.1, 0.3, 0.6, 0.9)}
-# Words that deny, so that they may translate a negation, in eight languages.
-_DENIES = re.compile(
-    rf"(?:n ?['’] ?t(?![^\W_])|(?<![^\W_])(?:n['’]|(?:{'|'.join(filter(str.isalpha, NEGATIONS))}"
-    r"|ne|ni|nem|né|nor|tampoco|weder|nein|hardly|barely|scarcely|rarely|seldom|kaum|selten"
-    r"|without|ohne|sans|sin|sem|senza|zonder|uden|utan|few|little|wenige?|too|instead|rather|statt\w*|lieu|sinon|sonst|out|otherwise|stop|bad|wrong|faute|fora|fuori|fuera|hors|sauf"
-    r"|salvo|tranne|schlug|schlägt|außer|ausgenommen|übersprungen|abgelehnt|abgelaufen"
-    r"|un(?!i(?![mn])|ter(?!min)|der|til|ser|do|ten|lock|pack|mount|load|link|wrap|zip)\w{3,}|non(?=exist|z|st)\w+"
-    r"|in(?=v[aá]lid|corr|appl|appr|conn|conoc|trouv|e?xist|esist|compat|complet|consist|suff?|acc|ati?v|activ|ad[em]|[uú]til|habil|capa"
-    r"|defin|visib|determ|esper|attend|att|s[ée]c|sens|segur|chang|cert|akt|kons|komp|korr)\w{3,}"
-    r"|im(?:poss?[ií]|prop[er])\w+|ill?[eé]g\w+|illis\w+|irre[glcv]\w+|dis(?:a|connect|like)\w*|hidden|des(?:con|acti?v|ativ|hab)\w+"
-    r"|dés(?:ac|ab)\w+|sconosc\w+|mis(?:sing|match|sed|s?l)\w*|malform\w+|ongeldig\w*|onbek\w+|ontbre\w+"
-    r"|fail\w*|éch[eo]\w+|fall(?:[oóa]|ad[oa]|it[aoei])|falh\w+|fehl(?!er(?!haft))\w*|[^\W_]*scheiter\w*|mislukt"
-    r"|lack\w*|(?:un)?locked|aborted|suppress\w*|exceed\w*|deprecat\w*|discourag\w*|as?b?sen[tc]\w*|manqu\w+|manc[ah]\w*|falta\w*|entf[aä]ll\w+|refus\w+|reje[ci]t\w*|rejet\w*|rechaz\w+"
-    r"|rifiut\w+|verweiger\w*|den(?:y|ied|ies|eg\w+)|forb\w+|verb[io]e?t\w*|untersag\w*|interdi[tc]\w*|proh?ib\w+"
-    r"|vietat\w*|prevent\w*|verhinder\w*|empêch\w*|impedi\w+|[eé]vit\w+|avoid\w*|vermeid\w*|skip\w*|ignor\w*"
-    r"|omit\w*|omi[st]\w*|omett\w*|drop\w*|weg\w*lassen|exclu\w*|escl\w*|aus(?:ge)?schl\w*|fernh\w+|schweig\w*|erst|problem\w*|except\w*|eccetto|falsch\w*"
-    r"|fals[oa]s?|erron\w+|errat\w+|violat\w*|verletz\w*|expir\w+|scadut\w+|caduc\w+|differ\w*|unterschied\w*"
-    r"|verschieden\w*|dif+[eé]r\w*|nur|only|seulement|uniquement|s[oó]lo|solamente|únicamente|soltanto|solo|slechts|alleen|somente"
-    r"|[^\W_]*geschützt\w*|protected|protégé\w*|protegid\w*|(?:aus|ab)geschalt\w*|deakt\w*|unterbroch\w*|abgebroch\w*|interr[ou][mp]p?\w*"
-    r"|[^\W_]{4,}frei(?:e[nrsm]?)?|[^\W_]+[ndktgszfr]los(?:e[nrsm]?)?|[^\W_]{3,}less)(?![^\W_])))",
-    re.IGNORECASE,
-)
+_WORDS_THAT_DENY = "|".join([*filter(str.isalpha, NEGATIONS), *TABLES["denials"]])
+_DENIES = re.compile(rf"(?:n ?['’] ?t(?![^\W_])|(?<![^\W_])(?:n['’]|(?:{_WORDS_THAT_DENY})(?![^\W_])))", re.IGNORECASE)
 # Negations of one language that are other words in these: "no" is "in the" in Portuguese.
 _NO_NEGATION_IN = {"no": ("pt", "de", "fr", "nl", "da"), "non": ("en", "de", "es", "pt"), "nulla": ("it",)}
 _POLITE = frozenset(("sie", "ihr", "ihnen", "ihre", "ihren", "ihrem", "ihrer", "ihres", "usted", "ustedes", "lei"))

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from typing import NamedTuple
 
+from .tables import TABLES
+
 Value = tuple[str, float]
 Languages = tuple[str | None, str | None]  # source and target
 
@@ -39,22 +41,7 @@ _SCALE = re.compile(
 _SCALES = ((1e3,), (1e6,), (1e9, 1e12))  # a billion is a thousand or a million millions
 _ROMAN = re.compile(r"\b(?=[IVXLCDM]{2})(M{0,3})(CM|CD|D?C{0,3})(XC|XL|L?X{0,3})(IX|IV|V?I{0,3})(?=e\b|ème\b|\b)")
 _ROMAN_WORTH = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100, "D": 500, "M": 1000}
-# Names of months in German, English, French, Spanish, Portuguese, Italian, Dutch and Danish.
-_MONTHS = (
-    "januar january janvier enero janeiro gennaio januari jan jänner",
-    "februar february février febrero fevereiro febbraio februari feb",
-    "märz march mars marzo março maart marts mar",
-    "april avril abril aprile apr",
-    "mai may mayo maio maggio mei maj",
-    "juni june juin junio junho giugno jun",
-    "juli july juillet julio julho luglio jul",
-    "august août agosto augustus aug",
-    "september septembre septiembre setembro settembre sept sep",
-    "oktober october octobre octubre outubro ottobre okt oct",
-    "november novembre noviembre novembro nov",
-    "dezember december décembre diciembre dezembro dicembre dez dec",
-)
-_MONTH_OF = {name: number for number, names in enumerate(_MONTHS, 1) for name in names.split()}
+_MONTH_OF = {name: number for number, names in enumerate(TABLES["months"], 1) for name in names.split()}
 # A date with the name of its month: 3 May, 3. Mai, 3 de mayo, May 3, May 2009
 _NAMES = "|".join(sorted(_MONTH_OF, key=len, reverse=True))
 _DATED = re.compile(

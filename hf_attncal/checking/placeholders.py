@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
+from .tables import TABLES
+
 Span = tuple[int, int]
 MASK = "\ufffc"  # in place of each character of a placeholder or an address
 ADDRESS = re.compile(
@@ -39,12 +41,6 @@ _IN_ATTRIBUTE = re.compile(r"%(?:\(\w+\))?\w|\{[^{}]*\}")
 _MESSAGE = re.compile(r"\{\s*([\w.-]+)\s*,\s*(plural|selectordinal|select)\s*,(?:\s*offset:\s*\d+)?")
 _ARM = re.compile(r"\s*(=\d+|[\w-]+)\s*\{")
 _MAY_LACK_COUNT = frozenset(("=0", "=1", "=2", "zero", "one", "two"))  # "a file" in place of "1 file"
-# Language -> arms that its plurals need in addition to `other`; the source's `one` for any other language.
-_NEEDED_ARMS = {
-    **dict.fromkeys(("pl", "ru", "uk", "be"), ("one", "few", "many")), "sl": ("one", "two", "few"),
-    **dict.fromkeys(("cs", "sk", "hr", "sr", "bs", "ro", "lt"), ("one", "few")), "ar": ("one", "two", "few", "many"),
-    **dict.fromkeys(("ja", "zh", "ko", "vi", "th", "id", "ms", "lo", "my", "km"), ()),
-}  # fmt: skip
 
 
 class Sign(NamedTuple):
@@ -190,7 +186,7 @@ def _lone_arms(source: _Message, target: _Message, language: str | None) -> tupl
             key for key in target.arms if key not in source.arms
         ]
     needed = [key for key in source.arms if key[0] == "=" or key == "other"]
-    of_language = _NEEDED_ARMS.get((language or "").replace("_", "-").split("-")[0], ("one",))
+    of_language = TABLES["plural_arms"].get((language or "").replace("_", "-").split("-")[0], ("one",))
     if source.kind == "plural":  # ordinals differ more between languages
         needed += [key for key in of_language if key != "one" or "one" in source.arms]
     alike = {"=0": "zero", "=1": "one", "=2": "two", "one": "=1"}

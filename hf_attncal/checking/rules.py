@@ -16,6 +16,7 @@ from .evidence import LinkEvidence
 from .facts import EXCHANGED, LACKS, NEGATION, NO_DENIALS, BothDenials, find_facts, kept_names, words_with_numbers
 from .number_values import Languages
 from .placeholders import ADDRESS, MASK, Span, compare_placeholders, masked
+from .tables import TABLES
 
 _WORDS = re.compile(rf"[^\W_]+|{MASK}+")
 _AROUND = " \t\u00a0\"'”“’‘»«›‹)]}）」』"
@@ -26,44 +27,14 @@ _LONE_BRACKET = re.compile(r"[:;=]-?[()\[\]]+|[([]-?[:;=](?!\w)|(?<![\w(\[])(?:\
 _GOES_ON = re.compile(r"[,–-]?(?: |\s?\n ?)?")  # between a sequence of words and its repetition
 _LONGEST = 12  # words in a repetition
 _DOUBLED = re.compile(r"(?<![\w=<\[.-])([^\W\d_]{2,})(?: |[ \t]?\n[ \t]{0,40})(\1)\b(?![=>\]-])", re.IGNORECASE)
-# Words that may follow themselves in good sentences: "that that", "die die", "nous nous", "had had".
-_MAY_DOUBLE = frozenset(
-    {
-        *("that", "had", "her", "is", "it", "you", "so", "very", "bye", "no", "ja", "nein", "der", "die"),
-        *("das", "sie", "dass", "den", "dem", "nous", "vous", "en", "se", "que", "lo", "la", "si", "dat"),
-        *("er", "het", "ze", "wat", "at", "det", "som", "de", "du", "ha", "haha"),
-    }
-)  # fmt: skip
-# Unit -> its names, as a pattern.
-_UNITS = {
-    "km": r"km|[kcq]h?u?il[oóô]m[eèé]t\w+", "miles": "mph|miles?|meilen?|milles|millas?|milhas?|miglia|mijl",
-    "m": "(?-i:m)|met(?:er|re)[sn]?|mètres?|metros?|metri", "cm": r"cm|[zc]ent[ií]m\w+", "mm": r"mm|mill?[ií]m\w+",
-    "feet": "ft|feet|foot|fuß|pieds?|pies|piedi|pés",
-    "inches": "inch(?:es)?|zoll|pouces?|pulgadas?|polegadas?|pollic[ei]", "kg": r"kg|kilos?|[kcq]h?u?ilogra\w+",
-    "g": "(?-i:g)|gram(?:me|m)?[sni]?|gramos?", "bytes": "bytes?|octets?", "kB": "ki?b|ki?o|kilobytes?|kilooctets?",
-    "MB": "mi?b|mo|mio(?![.])|m[eé]gabytes?|m[eé]gaoctets?", "GB": "gi?b|gi?o|gigabytes?|gigaoctets?",
-    "TB": "ti?b|tio|(?-i:To)|terabytes?|teraoctets?", "Hz": "hz", "kHz": "khz", "MHz": "mhz", "GHz": "ghz",
-    "milliseconds": r"ms|mil?lise[ckg]\w+",
-    "seconds": "(?-i:s)|secs?|sek|seconds?|sekunden?|secondes?|segundos?|second[oi]|seconden",
-    "minutes": r"min|mins|minut\w+", "hours": "(?-i:h)|hrs?|hours?|stunden?|std|heures?|horas?|or[ae]|uur|uren",
-    "days": "days?|tag(?:en?)?|jours?|d[ií]as?|giorn[oi]|dag(?:en)?",
-    "weeks": "weeks?|wochen?|semaines?|semanas?|settiman[ae]|weken",
-    "months": "months?|monat(?:en?|s)?|mois|mes(?:es)?|mês|mes[ei]|maand(?:en)?",
-    "years": "years?|jahre?n?|ans?|années?|años?|anos?|ann[oi]|jaar|jaren",
-    "percent": "%|percent|per cent|prozent|pour ?cent|por ?cien(?:to)?|por cento|per ?cento|procent",
-    "°C": "° ?c|(?:degrees |grad |degrés |grados |graus |gradi )?celsius",
-    "°F": "° ?f|(?:degrees |grad |degrés |grados |graus |gradi )?fahrenheit",
-    "dollars": r"\$|us-?dollars?|usd|dollars?|d[oó]lar\w*|dollari", "euros": "€|eur|euros?",
-    "pounds": "£|gbp|lbs?|pounds?|pfund|livres?|libras?|sterline", "yen": "¥|jpy|yen",
-}  # fmt: skip
+_MAY_DOUBLE = frozenset(TABLES["may_double"].split())
+_UNIT_PATTERNS = "|".join(f"({names})" for names in TABLES["units"].values())
 _UNIT = re.compile(
-    rf"[\d{MASK}][)\]]?[ \u00a0\u202f-]?(?:{'|'.join(f'({names})' for names in _UNITS.values())})(?![^\W_])"
+    rf"[\d{MASK}][)\]]?[ \u00a0\u202f-]?(?:{_UNIT_PATTERNS})(?![^\W_])"
     rf"|([$€£¥]|\b(?:usd|eur|gbp|jpy)\b) ?[\d{MASK}]",
     re.IGNORECASE,
 )
-_UNIT_NAMES = (*_UNITS, "")
-_SIGNS = {"$": "dollars", "€": "euros", "£": "pounds", "¥": "yen", "usd": "dollars", "eur": "euros", "gbp": "pounds",
-          "jpy": "yen"}  # fmt: skip
+_UNIT_NAMES = (*TABLES["units"], "")
 _PRIOR = 0.05  # share of wrong lines, the same for each cause
 # Good lines sometimes break these rules. A larger prior would use up all false alarms that the alarm allows.
 _WEAK_RULE_PRIOR = 0.005
@@ -222,11 +193,7 @@ NEGATIONS_OF_SIDES = ("negation lost", "negation added")
 RULE_NAMES = (WRONG_PLACEHOLDERS, WRONG_ADDRESS, *_OF_TEXTS, WRONG_NUMBER, WRONG_NAME, *NEGATIONS_OF_SIDES)
 _WEAK_RULES = frozenset(("wrong end mark", WRONG_NAME, *NEGATIONS_OF_SIDES))
 # Shares of right entries of software catalogues that break a rule, for rules that were not learned.
-DEFAULT_SHARES = {
-    WRONG_PLACEHOLDERS: 0.003, WRONG_ADDRESS: 0.005, "doubled word": 0.0005, "repeated words": 0.001,
-    "wrong end mark": 0.07, "wrong brackets": 0.002, WRONG_NUMBER: 0.003, WRONG_NAME: 0.01,
-    "negation lost": 0.006, "negation added": 0.015, UNTRANSLATED: 0.001, WRONG_UNIT: 0.002,
-}  # fmt: skip
+DEFAULT_SHARES: dict[str, float] = TABLES["rule_shares"]
 
 
 @lru_cache(maxsize=1 << 12)  # used by the learned verdict and by the findings of the same line
@@ -297,7 +264,7 @@ def _units_of(text: str) -> list[tuple[str, str, Span]]:
         return []
     return [
         (
-            _SIGNS.get(match[match.lastindex].lower()) or _UNIT_NAMES[match.lastindex - 1],
+            TABLES["currencies"].get(match[match.lastindex].lower()) or _UNIT_NAMES[match.lastindex - 1],
             match[0].strip(MASK),
             match.span(),
         )

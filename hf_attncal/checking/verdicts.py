@@ -4,35 +4,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from .tables import TABLES
+
 VERDICTS = ("omission", "addition", "repeats", "unrelated", "changed")
 NOT_KNOWN = "language not known"  # name on a line without a verdict
 NOTES = ("empty source", "empty target", "identical sides", NOT_KNOWN)  # names that a line without a fault may have
 MARKED_ABOVE = 0.5  # probability above which a word is marked
-# Kind of a finding -> its description.
-FINDING_KINDS = {
-    "missing": "A whole segment of the source has no translation.",
-    "added": "A whole segment of the translation has no source.",
-    "omission": "Words of the source have no translation.",
-    "addition": "The translation has words that nothing in the source says.",
-    "repeats": "The translation says something twice or more, and the source says it once.",
-    "unrelated": "The translation is that of another text.",
-    "changed": "A word of the translation says something else than the source.",
-    "changed code": "Code, an address or a formula is missing from the translation, or only there.",
-    "untranslated": "The translation is a copy of the source, or a part of it is.",
-    "wrong language": "The translation is in another language.",
-    "alien script": "The translation is in a script that its language does not use.",
-    "wrong placeholders": "A placeholder or tag is missing, added or different; the program would fail, or show it.",
-    "wrong address": "A web or mail address is missing, added or different.",
-    "doubled word": "A word of the translation is there twice in a row.",
-    "repeated words": "Several words of the translation are there twice in a row.",
-    "wrong end mark": "One side ends with a question mark or a full stop, and the other side does not.",
-    "wrong brackets": "A bracket of the translation has no partner.",
-    "wrong number": "A number of the translation has another value than that of the source.",
-    "wrong unit": "A number of the translation has another unit than that of the source.",
-    "wrong name": "A name of the source is missing from the translation, or another one is in its place.",
-    "negation lost": "The source says that something is not so, and the translation that it is.",
-    "negation added": "The translation says that something is not so, and the source that it is.",
-}
+FINDING_KINDS: dict[str, str] = TABLES["finding_kinds"]  # kind -> its description
 _QUOTED = 80  # characters of a text in a reason
 _REASONS = 4  # reasons of a finding
 

@@ -13,6 +13,7 @@ from typing import Literal
 from hf_attncal.io.errors import one_line
 
 from ..placeholders import compare_placeholders
+from ..tables import TABLES
 from .segments import MOST_SEGMENTS, Document, Notes, Segment, SegmentPair, check_segments, language_code, notices_on
 from .texts import has_words, inserted, line_end, plain, text_of, without_tags
 
@@ -35,15 +36,7 @@ _LONGEST_MENU = 80  # characters of a text with an accelerator
 _SEPARATORS = ",;\t|"
 _SAMPLE = 4096  # characters from which the separator is inferred
 _MOST_COLUMNS = 12  # names in a message
-_SIDES = (
-    {"source", "src", "original", "msgid"},
-    {"target", "tgt", "trg", "translation", "translated", "msgstr"},
-)
-_KEYS = {
-    *("key", "keys", "id", "identifier", "string id", "name", "context", "ref", "reference", "term", "label"),
-    *("msgctxt", "no.", "nr", "nr.", "#"),
-}  # fmt: skip
-_FILLERS = {"text", "string", "value", "language", "lang", "locale", "column", "in"}
+_COLUMNS: dict[str, list[str]] = TABLES["columns"]  # words in the names of columns
 _KEY, _LANGUAGE, _OTHER = 2, 3, 4  # roles beside the two sides
 
 
@@ -274,13 +267,13 @@ def _read_table(name: str, data: bytes, rows: list[tuple[int, list[str]]], colum
 
 def _role(name: str) -> tuple[int, str | None]:
     """Return the role of a column by its name (0 source, 1 target, `_KEY`, ...), and its language."""
-    if name.lower().replace("_", " ") in _KEYS:
+    if name.lower().replace("_", " ") in _COLUMNS["key"]:
         return _KEY, None
     if language := _language(name):
         return _LANGUAGE, language
-    words = [word for word in re.split(r"[\s_:.()\[\]/]+", name) if word and word.lower() not in _FILLERS]
-    for role, aliases in enumerate(_SIDES):
-        rest = " ".join(word for word in words if word.lower() not in aliases)
+    words = [word for word in re.split(r"[\s_:.()\[\]/]+", name) if word and word.lower() not in _COLUMNS["filler"]]
+    for role, side in enumerate(("source", "target")):
+        rest = " ".join(word for word in words if word.lower() not in _COLUMNS[side])
         if len(rest) < len(" ".join(words)) and (not rest or _language(rest)):
             return role, _language(rest)
     language = _language(" ".join(words)) or _language(name.partition("(")[0].strip())
