@@ -172,8 +172,6 @@ def test_analysis(work_through, laid_out):
     names = work_through(ROOT / "docs" / "analysis.md", "report.html", "figures/report.json")
     assert names["words"].shape == (3, 3)  # of the shorter pair, the last
     assert Path("attributions.png").stat().st_size > 1000
-    assert sorted(attribution.index for attribution in names["posterior"]) == [0, 1]
-    assert any(attribution.scores.any() for attribution in names["posterior"])
     assert names["judged"].score("alti").interval is not None
     assert names["scored"].score.interval is not None
     assert names["observed"].tags == ("word", "mark")

@@ -82,7 +82,7 @@ def chosen_methods(model, names: Sequence[str] | None = None) -> list[str]:
     Raises:
         ValueError: an unknown method, or one that does not work on this model.
     """
-    usable = [name for name in works_on(model) if name != "posterior"]  # it needs an aligner
+    usable = works_on(model)
     if names is None:
         return [name for name in usable if name not in SLOW_METHODS]
     names = usable if ALL_METHODS in names else names

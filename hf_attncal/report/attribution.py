@@ -4,7 +4,7 @@ Call `attribute`. `METHODS` are all methods. `CONTROLS` ignore the model: a usef
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import reduce
@@ -285,32 +285,6 @@ class WordMethod(Method):
 
 
 @dataclass(frozen=True)
-class Posterior(WordMethod):
-    """Link probabilities of an aligner.
-
-    Args:
-        weights: function from the sources and targets of a batch, two lists, to a matrix (target words, source words)
-            per pair; words are separated by white space.
-    """
-
-    weights: Callable[[list[str], list[str]], Sequence[np.ndarray | Tensor]]
-
-    def check(self, model) -> None:
-        if not callable(self.weights):
-            raise ValueError(f"`weights` must be a function of sources and targets, got {self.weights!r}.")
-
-    def word_matrices(self, batch: Batch) -> Sequence[np.ndarray | Tensor]:
-        matrices = list(self.weights([source for source, _ in batch.texts], [target for _, target in batch.texts]))
-        shapes = [(pair.target.words, pair.source.words) for pair in batch.pairs]
-        if [tuple(matrix.shape) for matrix in matrices] != shapes:
-            raise ValueError(
-                f"`weights` must return a matrix (target words, source words) for each pair, {shapes}, got "
-                f"{[tuple(matrix.shape) for matrix in matrices]}."
-            )
-        return matrices
-
-
-@dataclass(frozen=True)
 class Random(WordMethod):
     """Random scores, each row divided by its sum; they depend only on the pair."""
 
@@ -343,7 +317,6 @@ METHODS: dict[str, type[Method]] = {
     "contribution": Contribution,
     "alti": ALTI,
     "occlusion": Occlusion,
-    "posterior": Posterior,
     "random": Random,
     "diagonal": Diagonal,
 }

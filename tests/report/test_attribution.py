@@ -4,7 +4,6 @@ import copy
 import functools
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import reference_attribution as slow
 import torch
@@ -115,17 +114,6 @@ def reading(model):
     """The loops' reading of the second pair; the model is put back."""
     yield slow.SlowReading(model, *token_ids(1), null_value)
     model.train().set_attn_implementation("sdpa")
-
-
-def options_of(method: str) -> dict:
-    if method == "posterior":  # depends on the texts alone
-        return {"weights": lambda sources, targets: [_lengths(*pair) for pair in zip(sources, targets, strict=True)]}
-    return {}
-
-
-def _lengths(source: str, target: str) -> np.ndarray:
-    sizes = [[len(word) for word in side.split()] for side in (target, source)]
-    return np.array([[1 / (rows + columns) for columns in sizes[1]] for rows in sizes[0]])
 
 
 # ---- against the loops ----
@@ -312,16 +300,6 @@ def test_occlusion_is_a_pass_for_each_word(model):
 # ---- controls ----
 
 
-def test_links_of_an_aligner_are_between_words():
-    model = model_of("marian stock")
-    for found, source, target in zip(
-        found_by(model, "posterior", **options_of("posterior")), SOURCES, TARGETS, strict=True
-    ):
-        assert_close(found.words(), torch.from_numpy(_lengths(source, target)), 1e-12)
-        assert not found.scores[:, found.source.word_ids == NO_WORD].any()
-        assert not found.scores[found.target.word_ids == NO_WORD].any()
-
-
 def test_random_scores_depend_only_on_the_pair():
     model = model_of("marian stock")
     twice = found_by(model, "random", [*SOURCES, SOURCES[0]], [*TARGETS, TARGETS[0]])
@@ -348,10 +326,10 @@ def test_batches_order_and_padding_change_nothing(model, method):
     if method not in works_on(model):
         assert method == "contribution"  # of calibrated models only
         return
-    together = found_by(model, method, **options_of(method))
-    backwards = found_by(model, method, SOURCES[::-1], TARGETS[::-1], batch_size=2, **options_of(method))[::-1]
+    together = found_by(model, method)
+    backwards = found_by(model, method, SOURCES[::-1], TARGETS[::-1], batch_size=2)[::-1]
     for index, (found, other) in enumerate(zip(together, backwards, strict=True)):
-        (alone,) = found_by(model, method, [SOURCES[index]], [TARGETS[index]], **options_of(method))
+        (alone,) = found_by(model, method, [SOURCES[index]], [TARGETS[index]])
         source, labels = token_ids(index)
         assert found.scores.shape == (len(labels), len(source))
         assert found.words().shape == (len(TARGETS[index].split()), len(SOURCES[index].split()))
@@ -399,13 +377,13 @@ def test_models_that_are_built_otherwise_are_refused_by_name():
     tokens = {name: value for name, value in sized(bpe_tokenizer()).items() if "token_id" in name}
     model = T5ForConditionalGeneration(T5Config(**fields, **tokens, vocab_size=len(bpe_tokenizer())))
     skip_without_cross_attention_of_t5(model)
-    assert works_on(model) == ["attention", "occlusion", "posterior", "random", "diagonal"]
+    assert works_on(model) == ["attention", "occlusion", "random", "diagonal"]
     with pytest.raises(ValueError, match=r"`method`.*'alti'.*'t5'.*occlusion"):
         attribute(model, bpe_tokenizer(), SOURCES, TARGETS, "alti")
     with pytest.raises(ValueError, match=r"'contribution'.*`calibration`"):
         attribute(model, bpe_tokenizer(), SOURCES, TARGETS, "contribution")
     for method in works_on(model):
-        assert len(found_by(model, method, **options_of(method))) == len(SOURCES)
+        assert len(found_by(model, method)) == len(SOURCES)
     decoder = GPT2LMHeadModel(GPT2Config(n_embd=8, n_layer=1, n_head=2, vocab_size=len(bpe_tokenizer())))
     with pytest.raises(ValueError, match="must be an encoder-decoder, got one of type 'gpt2'"):
         attribute(decoder, bpe_tokenizer(), SOURCES, TARGETS, "random")
@@ -418,7 +396,7 @@ def test_discrete_transformers_have_attention_and_occlusion(streams):
     assert {"attention", "occlusion"} <= set(works_on(model))
     assert "alti" not in works_on(model)
     for method in works_on(model):
-        assert len(found_by(model, method, **options_of(method))) == len(SOURCES)
+        assert len(found_by(model, method)) == len(SOURCES)
 
 
 def test_recurrent_models_have_attention_and_contributions():
@@ -426,7 +404,7 @@ def test_recurrent_models_have_attention_and_contributions():
     model = tiny_luong(**tokens, vocab_size=len(bpe_tokenizer()), calibration="gated", max_source_length=40)
     assert {"attention", "contribution", "occlusion"} <= set(works_on(model))
     for method in works_on(model):
-        assert len(found_by(model, method, **options_of(method))) == len(SOURCES)
+        assert len(found_by(model, method)) == len(SOURCES)
 
 
 # ---- what is refused ----
@@ -438,8 +416,6 @@ def test_recurrent_models_have_attention_and_contributions():
         ("alty", {}, "`method` must be one of attention, contribution, .*, got 'alty'"),
         ("alti", {"layer": 0}, "`method` 'alti' has the options none: .*'layer'"),
         ("attention", {"heads": 0}, "has the options layer, head, calibrated: .*'heads'"),
-        ("posterior", {}, "`method` 'posterior' has the options weights: .*'weights'"),
-        ("posterior", {"weights": 3}, "`weights`.*got 3"),
         ("attention", {"layer": 2}, "`layer`.*from -2 to 1, or None, got 2"),
         ("attention", {"layer": 1.0}, "`layer`.*got 1.0"),
         ("attention", {"head": -1}, "`head`.*from 0 to 1, or None, got -1"),
@@ -449,13 +425,6 @@ def test_recurrent_models_have_attention_and_contributions():
 def test_options_that_a_method_does_not_have_are_refused_at_once(method, options, message):
     with pytest.raises(ValueError, match=message):
         attribute(model_of("marian stock"), bpe_tokenizer(), SOURCES, TARGETS, method, **options)
-
-
-def test_links_of_an_aligner_must_fit():
-    model = model_of("marian stock")
-    for returned in ([np.zeros((1, 1))], [np.zeros((2, 3))] * len(SOURCES)):
-        with pytest.raises(ValueError, match=r"`weights`.*\(3, 2\).*got"):
-            found_by(model, "posterior", weights=lambda sources, targets, returned=returned: returned)
 
 
 def test_a_tokenizer_without_an_unknown_token_needs_another():

@@ -43,8 +43,6 @@ def test_methods_name_the_word_that_was_planted(reversing):
     sources, targets = shuffled(PAIRS, np.random.default_rng(1))
     accuracy = {}
     for name in works_on(reversing[0]):
-        if name == "posterior":  # needs an aligner
-            continue
         scores = np.stack(word_scores(*reversing, sources, targets, name))  # (pairs, target words, source words)
         accuracy[name] = (scores.argmax(axis=2) == np.arange(LENGTH)[::-1]).mean()
     by_chance = max(accuracy[name] for name in CONTROLS if name in accuracy)
