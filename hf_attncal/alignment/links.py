@@ -18,8 +18,8 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from hf_attncal.data.pharaoh import Link, format_links
 from hf_attncal.data.segmentation import Segments, raw_links, raw_means
+from hf_attncal.data.words import Link
 from hf_attncal.models.limits import SYMMETRIZATIONS
 
 from .sources import Weights, largest_over_words
@@ -300,7 +300,7 @@ class WordAlignment:
 
     def pharaoh(self, scores: bool = False) -> str:
         """Return the links as `i-j i-j ...`, or `i-j:score` with four decimals."""
-        return format_links(self.links, self.scores if scores else None)
+        return self._joined([f"{i}-{j}" for i, j in self.links], scores)
 
     def offsets(self, scores: bool = False) -> str:
         """Return the links as character positions, `start:end-start:end`, or `start:end-start:end:score`.

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 from markupsafe import Markup
 
-from hf_attncal.data.pharaoh import Link
+from hf_attncal.data.words import Link
 from hf_attncal.drawing.page import PAGE_FOOT as PAGE_FOOT
 from hf_attncal.drawing.page import environment, page_beginning, shown, text_width
 

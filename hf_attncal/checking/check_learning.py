@@ -352,7 +352,8 @@ def fit_facts(
         ])
         for lines in groups
     ]  # fmt: skip
-    return replace(model, head=_fit_groups(values[:1], values[1:]))
+    wrong = [(of_kind, 1.0, 1 / len(values[1:])) for of_kind in values[1:]]
+    return replace(model, head=_fit_groups([(values[0], 0.0, 1.0), *wrong]))
 
 
 def _probably_clean(model: CheckModel, values: np.ndarray) -> np.ndarray:
@@ -398,18 +399,11 @@ def fit_verdict(
     model.alarm = float(sigmoid(np.quantile(model.scores(likeness), 1 - _FALSE_ALARMS_OF_OWN_TEXT)))
 
 
-def _fit_groups(right: Sequence[np.ndarray], wrong: Sequence[np.ndarray]) -> np.ndarray:
-    """Fit a logistic regression to groups of right lines and groups of wrong lines.
-
-    Right and wrong lines have the same total weight, and so do the groups of each.
-    """
-    groups = [*right, *wrong]
-    truths = np.repeat([0.0] * len(right) + [1.0] * len(wrong), [len(group) for group in groups])
-    shares = [1 / len(right)] * len(right) + [1 / len(wrong)] * len(wrong)
-    weights = np.concatenate(
-        [np.full(len(group), share / len(group)) for group, share in zip(groups, shares, strict=True)]
-    )
-    return fit_logistic(np.concatenate(groups), truths, weights)
+def _fit_groups(groups: Sequence[tuple[np.ndarray, float, float]]) -> np.ndarray:
+    """Fit a logistic regression to groups of lines: their features, truth and weight, whatever their size."""
+    truths = np.concatenate([np.full(len(group), truth) for group, truth, _ in groups])
+    weights = np.concatenate([np.full(len(group), weight / len(group)) for group, _, weight in groups])
+    return fit_logistic(np.concatenate([group for group, *_ in groups]), truths, weights)
 
 
 def _texts(pairs: Iterable[Pair]) -> list[tuple[str, str]]:
@@ -430,10 +424,8 @@ def fit_heads(model: CheckModel, good: np.ndarray, bad: np.ndarray, kinds: np.nd
         groups = [(good, 0.0, 1.0), (bad[np.isin(kinds, cause.kinds)], 1.0, 1.0)]
         if cause.others:
             groups.append((bad[np.isin(kinds, cause.others)], 0.0, 0.5))
-        lines = np.concatenate([group for group, *_ in groups])[:, columns_of(name)]
-        truths = np.concatenate([np.full(len(group), truth) for group, truth, _ in groups])
-        weights = np.concatenate([np.full(len(group), weight / len(group)) for group, _, weight in groups])
-        model.heads[name] = fit_logistic(lines, truths, weights)
+        columns = columns_of(name)
+        model.heads[name] = _fit_groups([(group[:, columns], truth, weight) for group, truth, weight in groups])
 
 
 # ---- a statistical aligner without the counts of some pairs ----

@@ -132,7 +132,7 @@ class CheckModel(Generic[Evidence]):
         lengths: Parameters of `fit_lengths`.
         alarm: Probability of `wrong` above which a line is flagged.
         learned: Training data: number of `pairs`, size of the `sample`, `seed`.
-        networks: Network of each side, from `NETWORK_FEATURES` to the evidence against a word.
+        networks: Network of each side, from `features_of_words` to the evidence against a word.
         scale: Mean and standard deviation of each feature in clean pairs, (2, features).
         heads: Bias and weights of each cause, (1 + features of the cause,).
         verdict: Network from `VERDICT_FEATURES` to `wrong`.

@@ -25,20 +25,6 @@ _LEAD = (
 )
 
 
-class Fault(NamedTuple):
-    """A fault on the page.
-
-    Args:
-        text: Fault in words.
-        probability: Its probability.
-        id: Id of the finding. Default: "", for a line.
-    """
-
-    text: str
-    probability: float
-    id: str = ""
-
-
 class PageRow(NamedTuple):
     """A pair of texts on the page.
 
@@ -46,14 +32,14 @@ class PageRow(NamedTuple):
         place: Number of the line, or positions in the files.
         texts: Source and target.
         marks: Marked spans of both, in order. Default: none.
-        faults: Faults; () for a clean pair. Default: ().
+        faults: Text, probability and id ("" for a line) of each fault; () for a clean pair. Default: ().
         kinds: Kinds of the faults, for the filter. Default: ().
     """
 
     place: str
     texts: Both[str]
     marks: Both[Sequence[FlaggedSpan]] = ((), ())
-    faults: Sequence[Fault] = ()
+    faults: Sequence[tuple[str, float, str]] = ()
     kinds: Sequence[str] = ()
 
 
@@ -105,9 +91,9 @@ def _filters(counts: Counter[str], heading: str) -> str:
 
 def _article(row: PageRow) -> str:
     faults = "".join(
-        f"<h2><small>{escape(row.place)}</small> {escape(fault.text)} <small>{100 * fault.probability:.0f} %"
-        f"{fault.id and f' · <code>{fault.id}</code>'}</small></h2>"
-        for fault in row.faults
+        f"<h2><small>{escape(row.place)}</small> {escape(text)} <small>{100 * probability:.0f} %"
+        f"{name and f' · <code>{name}</code>'}</small></h2>"
+        for text, probability, name in row.faults
     )
     source, target = (
         _marked(text, spans, tag) for text, spans, tag in zip(row.texts, row.marks, ("del", "ins"), strict=True)

@@ -24,7 +24,7 @@ from hf_attncal.io.streams import (
     write_lines,
 )
 
-from .check_page import Fault, PageRow, check_page
+from .check_page import PageRow, check_page
 from .checker import Checker, SharedTargets
 from .evidence import both
 from .verdicts import NOT_KNOWN, VERDICTS, PairVerdict
@@ -180,6 +180,6 @@ def _page_row(verdict: PairVerdict) -> PageRow:
         str(verdict.line),
         (verdict.source, verdict.target),
         (verdict.omission_spans, verdict.addition_spans),
-        [Fault(": ".join(filter(None, (one.kind, one.reason))), one.probability) for one in findings],
+        [(": ".join(filter(None, (one.kind, one.reason))), one.probability, "") for one in findings],
         [one.kind for one in findings],
     )

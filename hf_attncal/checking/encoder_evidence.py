@@ -329,20 +329,16 @@ def harmonic_softmax(cosines: np.ndarray) -> np.ndarray:
 
 # ---- features of words ----
 
-WORD_FEATURES = (
-    *("best", "best for this text", "before the next", "together", "preferred", "claimed", "moved", "near"),
-    *("jump before", "jump after"),
-    *(f"{name} {place:+d}" for name in ("best", "together") for place in _AROUND),
-    *("around", "surprisal", "tokens", "punctuation", "number", "capital", "letters", "same", "with punctuation"),
-    *("surprisal of the partner", "surprisal -1", "surprisal +1", "side", "other side", "words", "other words"),
-    *("longer", "best of the text", "spread of the text", "target"),
-)  # fmt: skip
-
 
 def word_features(
     cosines: np.ndarray, sides: Pair, read: Both[WordStates], usual: TextStatistics
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return e (S, T), and `WORD_FEATURES` of the words of both sides, (S, F) and (T, F).
+    """Return e (S, T), and the features of the words of both sides, (S, F) and (T, F).
+
+    Their order: best, best for this text, before the next, together, preferred, claimed, moved, near, jump before,
+    jump after; best for this text and together of the neighbours (`_AROUND`), around; surprisal, tokens; punctuation,
+    number, capital, letters (`_forms`), same, with punctuation; surprisal relative to the partner, surprisal before
+    and after; support of both sides, words, other words, longer, mean and spread of the best of the text, target.
 
     Args:
         cosines: Cosines of the words, (S, T), at least one word on each side.

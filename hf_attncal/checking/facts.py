@@ -268,14 +268,9 @@ def _groups(words: Sequence[str], negations: frozenset[str]) -> dict[int, int]:
 
 @lru_cache(maxsize=1 << 16)
 def _group(word: str) -> int | None:
-    if _is_known_negation(word):
+    if word.lower().replace("’", "'") in NEGATIONS:
         return NEGATION
     return _NAME if len(word) > 2 and word[0].isupper() and word.lower() not in _POLITE else None
-
-
-@lru_cache(maxsize=1 << 16)
-def _is_known_negation(word: str) -> bool:
-    return word.lower().replace("’", "'") in NEGATIONS
 
 
 def _denies_at(words: Sequence[str], place: int) -> bool:

@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import regex
@@ -42,14 +43,6 @@ _SHIFTS = {"best": (-2, -1, 1, 2), "known": (-1, 1), "share": (-1, 1)}
 _SHIFTS_OF_LESS = (-2, -1, 1, 2)
 _EDGE = {"best": -1.0, "known": 3.0, "share": 0.8, "less than usual": 0.0}
 
-NETWORK_FEATURES = (
-    *("best", "known", "forward", "backward", "share", "claimed", "jump before", "jump after", "near"),
-    *(f"{name} {step:+d}" for name, steps in _SHIFTS.items() for step in steps),
-    *("surprisal", "surprisal of the partner", "partner is punctuation", "words", "other words", "longer"),
-    *("support", "support of the other side", "place", "first or last", *CLASSES),
-    *(f"{name}{of}" for of in ("", " of the partner") for name in ("usual", "without a partner", "less than usual")),
-    *(f"less than usual {step:+d}" for step in _SHIFTS_OF_LESS),
-)  # fmt: skip
 _SIDE_FEATURES = (
     *("evidence", "unpartnered", "support", "language", "known", "run", "mass"),
     *("mild run", "strict run", "in 2 words", "in 4 words", "in 6 words", "in a row", "likeliest", "highest", "third"),
@@ -78,7 +71,7 @@ class Vocabulary:
         languages: Languages = (None, None),
     ):
         self.counts, self.totals, self.languages = counts, totals, languages
-        self._known: list[dict[str, tuple[int, float, float]]] = [{}, {}]
+        self.look_up = lru_cache(maxsize=1 << 18)(self._look_up)
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[Sequence[str], Sequence[str]]], most: int = MOST_WORDS) -> "Vocabulary":
@@ -100,19 +93,12 @@ class Vocabulary:
                         side[word] = left
         return Vocabulary(counts, self.totals, self.languages)
 
-    def look_up(self, word: str, side: int) -> tuple[int, float, float]:
+    def _look_up(self, word: str, side: int) -> tuple[int, float, float]:
         """Return the class of a word, its surprisal in nats, and its log-odds of being in the source language.
 
         The odds are 0 for punctuation, numbers and words that are in neither vocabulary.
         """
-        cache = self._known[side]
-        if word not in cache:
-            if len(cache) > 1 << 17:
-                cache.clear()
-            cache[word] = self._look_up(word.lower(), side)
-        return cache[word]
-
-    def _look_up(self, word: str, side: int) -> tuple[int, float, float]:
+        word = word.lower()
         rates = [
             (counts.get(word, 0) + 0.1) / (total + 1) for counts, total in zip(self.counts, self.totals, strict=True)
         ]
@@ -191,7 +177,12 @@ def _usual_of(lines: Sequence[LinkEvidence], side: int) -> list[np.ndarray]:
 def features_of_words(
     lines: Sequence[LinkEvidence], sides: Sequence[Sides], longer: Sequence[float], side: int
 ) -> np.ndarray:
-    """Return `NETWORK_FEATURES` of the words of one side, all lines concatenated, (N, F).
+    """Return the network's features of the words of one side, all lines concatenated, (N, F).
+
+    Their order: best, known, forward, backward, share, claimed, jump before, jump after, near; best, known and share
+    of the neighbours (`_SHIFTS`); surprisal, relative surprisal of the partner, partner is punctuation; words, other
+    words, longer, support of both sides; place, first or last; `CLASSES`; usual, without a partner, less than usual,
+    then the same of the partner; less than usual of the neighbours.
 
     Args:
         lines: Evidence of lines with words on both sides.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from hf_attncal.io.errors import in_line
 
-Link = tuple[int, int]
+from .words import Link
 
 # `3-4` is a sure link, `3p4` and `3?4` are possible ones. `++` keeps the pattern from backtracking in a long token.
 _LINK = r"(?P<first>[0-9]++)(?P<kind>[-p?])(?P<second>[0-9]++)"

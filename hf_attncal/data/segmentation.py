@@ -20,8 +20,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
-from .pharaoh import Link
-from .words import SEPARATORS, is_punctuation, split_words
+from .words import SEPARATORS, Link, is_punctuation, split_words
 
 _ADDRESS = r"(?:(?:https?|ftp)://|www\.)[!-~]*[0-9a-z/#=&_-]|[0-9a-z._%+-]+@[0-9a-z-]+(?:\.[0-9a-z-]+)+"
 _ENDING = r"['’](?:s|t|re|ve|ll|d|m)(?![\p{L}\p{M}\p{N}])"

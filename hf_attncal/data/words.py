@@ -21,6 +21,7 @@ from .languages import check_target, codes_of, leading_code, source_prefixes
 if TYPE_CHECKING:  # a command that only reads its options needs no numpy
     import numpy as np
 
+Link = tuple[int, int]  # indices of a source word and a target word, from 0
 SEPARATORS = ("white-space", "spaces")  # word separators: any white space of Unicode, or ASCII only
 _WORD = re.compile(r"\S+")
 _SPACED = re.compile(r"[^ \t\n\r\f\v]+")

@@ -25,7 +25,6 @@ from hf_attncal.checking.evidence import link_features, read_evidence, usual_of_
 from hf_attncal.checking.facts import PLANTED_FACTS
 from hf_attncal.checking.features import (
     CLASSES,
-    NETWORK_FEATURES,
     Vocabulary,
     chains,
     features_of_words,
@@ -142,7 +141,7 @@ def test_a_window_is_looked_at_as_line_by_line(checker, learned):
             assert alone.words[0][side] == pytest.approx(together.words[place][side], abs=1e-9)
             assert alone.against[side][0] == pytest.approx(together.against[side][place], abs=1e-9)
     moved = features_of_words(lines, together.sides, [1.0] * len(lines), 1)
-    assert moved.shape[1] == len(NETWORK_FEATURES)
+    assert moved.shape[1] == checker.model.networks[1].scale.shape[1]
     assert not np.allclose(moved, features_of_words(lines, together.sides, [0.0] * len(lines), 1))
 
 

@@ -30,7 +30,6 @@ from hf_attncal.checking.encoder_check import (
 )
 from hf_attncal.checking.encoder_evidence import (
     TEMPERATURE,
-    WORD_FEATURES,
     EvidenceReader,
     WordStates,
     text_statistics,
@@ -78,6 +77,18 @@ def judge(made, monkeypatch):
         encoder_check, "saved_encoder_check", lambda: (model, network, np.zeros(SIZE, np.float32), kind)
     )
     return lambda: EncoderJudge(EncoderPrior(*encoder))
+
+
+# Names of the columns of `word_features`.
+AROUND = (-2, -1, 1, 2)
+WORD_FEATURES = (
+    *("best", "best for this text", "before the next", "together", "preferred", "claimed", "moved", "near"),
+    *("jump before", "jump after"),
+    *(f"{name} {place:+d}" for name in ("best", "together") for place in AROUND),
+    *("around", "surprisal", "tokens", "punctuation", "number", "capital", "letters", "same", "with punctuation"),
+    *("surprisal of the partner", "surprisal -1", "surprisal +1", "side", "other side", "words", "other words"),
+    *("longer", "best of the text", "spread of the text", "target"),
+)
 
 
 # ---- the file ----

@@ -17,7 +17,7 @@ from hf_attncal.io.messages import LOG
 from hf_attncal.io.streams import LONGEST_LINE, json_line, line_error
 
 from ..alarms import TextAlarms
-from ..check_page import Fault, PageRow, check_page
+from ..check_page import PageRow, check_page
 from ..checked_text import tab_separated
 from ..checker import Checker, JudgedPair
 from ..copies import language_of_texts
@@ -148,7 +148,7 @@ class DocumentCheck:
                 sorted((span for side in sides if side for span in side.spans), key=lambda span: span.characters)
                 for sides in ([one.source for one in of_unit], [one.target for one in of_unit])
             )
-            faults = [Fault(one.message, one.probability, one.id) for one in of_unit]
+            faults = [(one.message, one.probability, one.id) for one in of_unit]
             yield PageRow(unit.place, unit.texts, (source, target), faults, [one.kind for one in of_unit])
 
 
