@@ -27,24 +27,7 @@ _GOLD = "#e08214"  # orange on blue is safe for colour blindness
 POINTS = 9  # font size
 _INCHES = POINTS / 72  # inches per em
 _CELL, _PANEL, _BAR = 0.24, 4.2, 0.15  # inches: side of a cell, size of a panel of lines, height of a bar
-_STYLE: dict[str, Any] = {
-    "font.size": POINTS,
-    "text.color": TEXT_COLOUR,
-    "text.parse_math": False,
-    "axes.edgecolor": FAINT,
-    "axes.labelcolor": TEXT_COLOUR,
-    "axes.linewidth": 0.4,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlelocation": "left",
-    "axes.titleweight": "bold",
-    "grid.color": FAINT,
-    "grid.alpha": 0.15,
-    "legend.frameon": False,
-    **{
-        f"{axis}tick.{part}": value for axis in "xy" for part, value in (("color", FAINT), ("labelcolor", TEXT_COLOUR))
-    },
-}
+_STYLE = matplotlib.rc_params_from_file(Path(__file__).with_name("plots.mplstyle"), use_default_template=False)
 
 
 class Picture(Figure):
@@ -56,7 +39,7 @@ class Picture(Figure):
     """
 
     def __init__(self, text: str = "", **options):
-        self.style: Any = _STYLE | {"font.family": families_for(text)}
+        self.style: Any = {**_STYLE, "font.family": families_for(text)}
         super().__init__(**{"facecolor": "white", "layout": "constrained"} | options)
 
     def draw(self, renderer) -> None:
