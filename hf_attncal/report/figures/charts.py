@@ -52,6 +52,11 @@ def section(name: str, charts: Sequence[Chart]) -> Section:
     return Section(**_TEXTS[name], charts=charts)
 
 
+def sentence(name: str, **words: object) -> str:
+    """Return a sentence of the conclusions in `charts.yaml`; `words` fill its placeholders."""
+    return _TEXTS["conclusions"][name].format(**words)
+
+
 def cells(*measured: Measured) -> list[Cell]:
     """Return value and ends of the interval of each number; None for missing ones."""
     values = (

@@ -1,4 +1,4 @@
-"""Findings and caveats of a report in sentences."""
+"""Findings and caveats of a report in sentences, whose texts are in `charts.yaml`."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,14 +15,13 @@ from hf_attncal.report.attribution import CONTROLS, ScoredLinks
 from hf_attncal.report.judged_faithfulness import YARDSTICK, JudgedFaithfulness
 from hf_attncal.report.observations import ENTROPY_THRESHOLDS, Observations
 
-from .charts import in_words
+from .charts import in_words, sentence
 from .contents import listed, nats, percent, sentence_pairs
 
 ATTENTION, CONTRIBUTION = "attention", "contribution"
 _MIN_MOVED = 0.005  # share of steps below which calibration does not move attention, as with a probe
 _MAX_PEAKED = 0.5  # largest share of the steps that is called peaked
 _MIN_PAIRS_FOR_INTERVALS = 20  # resamples of fewer pairs are too similar
-_CONTROLS_WITHOUT_ALIGNER = ("random", "diagonal")
 
 
 def findings_of(
@@ -55,7 +54,7 @@ def findings_of(
         sentences.append(_of_extent(observed))
     if observed.layers["null"]:
         (null,) = shares(observed.counts("null", observed.top("null")))
-        sentences.append(f"NULL gets {percent(null)} of the attention of layer {observed.top('null')}.")
+        sentences.append(sentence("share of null", share=percent(null), layer=observed.top("null")))
     return [*sentences, _of_entropy(observed)]
 
 
@@ -67,9 +66,7 @@ def parked_in(observed: Observations, *, bootstrap: int, seed: int) -> str:
         parked = np.stack([groups[:, 1:, 0].sum(axis=1), groups[:, 0, 1]], axis=1)
         (share,) = means(parked, bootstrap=bootstrap, seed=seed)
         shares.append(f"{percent(share)} in layer {layer}")
-    return (
-        f"Attention on the end of sentence, other special tokens and punctuation: {listed(shares)} (counted from 0)."
-    )
+    return sentence("parked", shares=listed(shares))
 
 
 def why_withheld(observed: Observations) -> str | None:
@@ -77,44 +74,32 @@ def why_withheld(observed: Observations) -> str | None:
     if not observed.idle:
         return None
     layers = f"layer{'' if len(observed.idle) == 1 else 's'} {listed(list(map(str, observed.idle)))}"
-    apart = max(observed.mean("informed", layer) for layer in observed.idle)
-    return (
-        f"The masks of {layers} (counted from 0) are uninformative: they distinguish source tokens (by at least "
-        f"{LEAST_SPREAD:.3f}) at no more than {100 * apart:.1f} % of the target tokens, so contributions are rounding "
-        f"errors. {WITHOUT_MASKS}; or give a probe more text."
-    )
+    apart = 100 * max(observed.mean("informed", layer) for layer in observed.idle)
+    return sentence("withheld", layers=layers, spread=LEAST_SPREAD, apart=apart, remedy=WITHOUT_MASKS)
 
 
 def _of_reliability(observed: Observations, shares, level: Level) -> list[str]:
     reason = why_withheld(observed)
     if reason and not observed.calibrated:
-        return [f"Reliability, contributions and changes by calibration are left out. {reason}"]
+        return [sentence("all withheld", reason=reason)]
     if not observed.calibrated:
-        return ["Reliability was not measured: this model has no masks, and no probe was trained for it."]
+        return [sentence("without masks")]
     if level == "do not":
-        return ["The agreement of attention and contributions is left out, because the attention is not trusted."]
+        return [sentence("not trusted")]
     top, first = observed.top(), min(observed.calibrated)
-    (reliable,) = shares(observed.counts("reliability", top))
-    sentence = (
-        f"In layer {top} (counted from 0) the source token with the most attention contributes most at "
-        f"{percent(reliable)} of the target tokens"
-    )
-    if first != top:
-        (below,) = shares(observed.counts("reliability", first))
-        sentence += f", in layer {first} at {percent(below)}"
-    sentences = [f"{sentence}."]
+    reliable, lowest = (percent(shares(observed.counts("reliability", layer))[0]) for layer in (top, first))
+    others = "" if first == top else f", in layer {first} at {lowest}"
+    sentences = [sentence("reliability", top=top, reliable=reliable, others=others)]
     below, all_steps = shares(observed.reliability_up_to(top)), shares(observed.steps_up_to(top))
     peaked = [n for n, share in enumerate(all_steps) if 0.05 <= share.value <= _MAX_PEAKED]
     if peaked:
         at = max(peaked)
-        sentences.append(
-            f"Where the attention of layer {top} is peaked (entropy at most {ENTROPY_THRESHOLDS[at]:g} nats, "
-            f"{percent(all_steps[at])} of the target tokens), it contributes most at {percent(below[at])}."
-        )
+        words = {"most": ENTROPY_THRESHOLDS[at], "share": percent(all_steps[at]), "reliable": percent(below[at])}
+        sentences.append(sentence("peaked", top=top, **words))
     (moved,) = shares(observed.counts("moved", top))
     if moved.value > _MIN_MOVED:
-        sentences.append(f"Calibration changes the token with the most weight at {percent(moved)} in layer {top}.")
-    return [*sentences, f"The other layers are left out. {reason}"] if reason else sentences
+        sentences.append(sentence("moved", moved=percent(moved), top=top))
+    return [*sentences, sentence("others withheld", reason=reason)] if reason else sentences
 
 
 def _of_extent(observed: Observations) -> str:
@@ -123,13 +108,13 @@ def _of_extent(observed: Observations) -> str:
     def by_layer(measure: str, digits: int) -> str:
         return listed([f"{observed.mean(measure, layer):.{digits}f}" for layer in observed.calibrated])
 
-    gate = f", and the gate is {by_layer('gate', 2)}" if observed.layers["gate"] else ""
-    return (
-        f"Calibration scales rows of attention by {by_layer('mass', 2)} in layers "
-        f"{listed(list(map(str, observed.calibrated)))} (counted from 0): its divergence is "
-        f"{by_layer('divergence', 4)} nats as the paper measures it, and "
-        f"{by_layer('divergence_normalized', 4)} between rows of sum 1 (at most {MAX_NORMALIZED_DIVERGENCE}). The "
-        f"mean mask, weighted by attention, is {by_layer('attended_mask', 2)}{gate}."
+    digits = {"mass": 2, "divergence": 4, "divergence_normalized": 4, "attended_mask": 2}
+    return sentence(
+        "extent",
+        layers=listed(list(map(str, observed.calibrated))),
+        most=MAX_NORMALIZED_DIVERGENCE,
+        gate=f", and the gate is {by_layer('gate', 2)}" if observed.layers["gate"] else "",
+        **{name: by_layer(name, number) for name, number in digits.items()},
     )
 
 
@@ -142,29 +127,20 @@ def _of_faithfulness(judged: JudgedFaithfulness) -> list[str]:
     best = methods[0]
     falls = {name: nats(judged.score(name, judged.headline)) for name in (best, *controls)}
     if not judged.names_words(best):
-        return [
-            f"No method finds words that the model uses: without the words of the best one, {best}, the "
-            f"log-probability of a target word falls by {falls[best]}, which is not clearly above 0."
-        ]
+        return [sentence("no method", best=best, fall=falls[best])]
     rivals = f", without the words of {listed([f'{name} by {falls[name]}' for name in controls])}" if controls else ""
-    sentences = [
-        f"Of the methods that read the model and do not remove words themselves, {best} comes first: without the "
-        f"words of {best} the log-probability of a target word falls by {falls[best]}{rivals}."
-    ]
+    sentences = [sentence("best method", best=best, fall=falls[best], rivals=rivals)]
     if not controls:
-        names = listed(_CONTROLS_WITHOUT_ALIGNER)
-        sentences.append(f"Controls, which ignore the model, were not measured: add {names} to the methods.")
+        sentences.append(sentence("no controls", names=listed(CONTROLS)))
     if not judged.bootstrap:
-        return [*sentences, "Without intervals there is no verdict."]
+        return [*sentences, sentence("no intervals")]
     compared = [(best, controls[0])] if controls else []
     if CONTRIBUTION in judged.sums:
         compared += [(CONTRIBUTION, name) for name in (ATTENTION, *controls[:1]) if name in judged.sums]
     for first, second in dict.fromkeys(compared):
         verdict = judged.verdict(first, second)
-        difference = nats(verdict.by_operator[judged.headline])
-        sentences.append(
-            f"{first} against {second}: {in_words(verdict, first, second)}. The difference is {difference}."
-        )
+        words = {"verdict": in_words(verdict, first, second), "difference": nats(verdict.by_operator[judged.headline])}
+        sentences.append(sentence("comparison", first=first, second=second, **words))
     return sentences
 
 
@@ -176,26 +152,21 @@ def _of_gold(scored: Mapping[str, ScoredLinks], gold: Sequence[GoldAlignment], *
     controls = [name for name in ranking if name in CONTROLS]
     methods = [name for name in ranking if name not in CONTROLS]
     if not methods:
-        return f"Only controls, which ignore the model, were compared with the gold links: {listed(controls)}."
+        return sentence("only controls", names=listed(controls))
     best = methods[0]
-    sentence = (
-        f"Of the methods that read the model, {best} is nearest to the gold links, with an alignment error rate of "
-        f"{percent(errors[best])}"
-    )
+    nearest = sentence("nearest", best=best, aer=percent(errors[best]))
     if ATTENTION in errors and best != ATTENTION:
-        sentence += f"; attention (mean over layers and heads) has {percent(errors[ATTENTION])}"
+        nearest += f"; attention (mean over layers and heads) has {percent(errors[ATTENTION])}"
     if controls:
-        sentence += f"; of the controls, {listed([f'{name} has {percent(errors[name])}' for name in controls])}"
+        nearest += f"; of the controls, {listed([f'{name} has {percent(errors[name])}' for name in controls])}"
     if not controls or not bootstrap:
-        return f"{sentence}."
+        return f"{nearest}."
     strongest = controls[0]
     links = (scored[name].links for name in (best, strongest))
     low, high = paired_interval(gold, *links, bootstrap=bootstrap, seed=seed) or (0.0, 0.0)
     verdict = "nearer than" if low > 0 else "farther than" if high < 0 else "not clearly nearer than"
     points = 100 * (errors[strongest].value - errors[best].value)
-    return (
-        f"{sentence}. {best} is {verdict} {strongest}, by {points:.1f} points ({100 * low:.1f} to {100 * high:.1f})."
-    )
+    return f"{nearest}. {best} is {verdict} {strongest}, by {points:.1f} points ({100 * low:.1f} to {100 * high:.1f})."
 
 
 def _of_entropy(observed: Observations) -> str:
@@ -205,10 +176,7 @@ def _of_entropy(observed: Observations) -> str:
     tokens = " and ".join(f"{math.exp(entropy):.1f}" for _, entropy in of_layers)
     most = (observed.steps * np.log(observed.group_tokens.sum(axis=1))).sum() / observed.steps.sum()
     without_null = " without NULL" if observed.layers["null"] else ""
-    return (
-        f"The attention of a head{without_null} has a mean entropy of {entropies} (layers counted from 0), as if it "
-        f"were spread evenly over {tokens} of {math.exp(most):.1f} source tokens."
-    )
+    return sentence("entropy", without_null=without_null, entropies=entropies, tokens=tokens, most=math.exp(most))
 
 
 def caveats_of(
@@ -228,34 +196,18 @@ def caveats_of(
         pairs: number of pairs, including pairs with an empty side.
         probe_pairs: number of training pairs of the probe of this report; None without such a probe.
     """
-    prefix = "its own translation" if targets == "output" else "the reference"
-    caveats = [f"Each word is predicted after the words of {prefix} (teacher forcing), not after other words."]
+    caveats = [sentence("forced", prefix="its own translation" if targets == "output" else "the reference")]
     if empty := pairs - len(observed.pairs):
-        caveats.append(f"{empty:,} of {sentence_pairs(pairs)} were left out, because one side is empty.")
+        caveats.append(sentence("empty", empty=empty, pairs=sentence_pairs(pairs)))
     if observed.calibrated:
-        caveats.append(
-            "A contribution is the loss of the prediction if attention to a token is blurred, estimated by a small "
-            "network. It concerns attention in one layer, not all information about a token: the encoder mixes tokens."
-        )
+        caveats.append(sentence("contribution"))
     if probe_pairs is not None:
-        rough = " With a few thousand training pairs, its contributions are only a rough guide."
-        caveats.append(
-            f"The masks belong to a probe trained on {probe_pairs:,} sentence pairs for this report, which does not "
-            f"change translations.{rough if observed.calibrated else ''}"
-        )
+        caveats.append(sentence("probe", pairs=probe_pairs, rough=sentence("rough") if observed.calibrated else ""))
     elif observed.calibrated and not observed.is_changed:
-        caveats.append("The masks do not change the attention of this model.")
+        caveats.append(sentence("unchanged"))
     if judged is not None:
-        caveats.append(
-            f"Faithfulness is measured on {sentence_pairs(len(judged.words))}. The model was not trained on sentences "
-            "with removed words, so there is a verdict only if all operators agree."
-        )
-    caveats.append(
-        "Intervals are 95 % bootstrap intervals over the sentence pairs of this text. They do not cover other texts "
-        "or trainings with other seeds."
-    )
+        caveats.append(sentence("faithfulness", pairs=sentence_pairs(len(judged.words))))
+    caveats.append(sentence("intervals"))
     if len(observed.pairs) < _MIN_PAIRS_FOR_INTERVALS:
-        caveats.append(
-            f"This text has only {sentence_pairs(len(observed.pairs))}, so intervals are too narrow. Use more text."
-        )
+        caveats.append(sentence("few", pairs=sentence_pairs(len(observed.pairs))))
     return caveats
