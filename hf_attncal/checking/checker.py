@@ -31,6 +31,7 @@ from .check_model import REASONS, CheckModel, Judgement, combined_judgement
 from .evidence import Both, LinkEvidence, alien_share, both, cut_for, evidence_of_words, has_counts
 from .logistic import mean_odds
 from .rules import NEGATIONS_OF_SIDES, Break
+from .tables import TABLES
 from .verdicts import (
     MARKED_ABOVE,
     NOT_KNOWN,
@@ -52,14 +53,6 @@ _MIN_WORDS_SHARED = 5  # words in a target that different sources should not sha
 _MIN_SOURCES = 3
 _FURTHER_CAUSE_ABOVE = 0.5  # probability above which a further cause is flagged
 _UNUSUAL_LENGTH = 2.0  # standard deviations
-_REASON_TEXTS = {  # texts of `REASONS`; {} is the other side
-    "no partner": "nothing in the {} says this",
-    **dict.fromkeys(("long number", "short number", "number in words"), "this number is not in the {}"),
-    "negation": "the {} has no negation",
-    "name": "this name is not in the {}",
-    "said again": "said again",
-    "not translated": "not translated",
-}
 _WORDS_AROUND = 2, 3  # words before and after a negation
 _MARK_PROBABILITY = 0.51  # probability given to the most suspect word of a flagged line without any mark
 
@@ -598,7 +591,7 @@ def _spans_of(side: Segments, words: np.ndarray, reasons: np.ndarray, other: str
             begin, end = places[0], places[-1] + 1
             most = max(places, key=words.__getitem__)
             characters = side.spans[begin][0], side.spans[end - 1][1]
-            reason = _REASON_TEXTS[REASONS[reasons[most]]].format(other)
+            reason = TABLES["reasons"][REASONS[reasons[most]]].format(other)
             spans.append(FlaggedSpan((begin, end), characters, reason, float(words[most])))
     return tuple(spans)
 

@@ -146,15 +146,13 @@ class EvidenceReader:
         return word_features(cosines, sides, read, self.statistics)
 
     def evidence(self, sides: Pair, read: Both[WordStates]) -> EncoderEvidence:
-        """Return the evidence on a pair from its states."""
-        together = np.zeros(both(len(side.words) for side in sides))
-        best = against = language = both(np.zeros(len(side.words)) for side in sides)
-        if together.size:
-            together, *features = self.features(sides, read)
-            best = together.max(axis=1), together.max(axis=0)
-            if self.network is not None:
-                against = both(map(self.network, features))
-            language = both(self.statistics.language(side, one.states) for side, one in zip(sides, read, strict=True))
+        """Return the evidence on a pair with words on both sides, from its states."""
+        together, *features = self.features(sides, read)
+        best = together.max(axis=1), together.max(axis=0)
+        against = both(np.zeros(len(side.words)) for side in sides)
+        if self.network is not None:
+            against = both(map(self.network, features))
+        language = both(self.statistics.language(side, one.states) for side, one in zip(sides, read, strict=True))
         again = said_again(sides[1].words, together)
         surprisal = both(one.surprisal for one in read)
         return EncoderEvidence(*sides, best, None, again, against=against, language=language, surprisal=surprisal)

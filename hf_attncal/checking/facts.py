@@ -25,15 +25,7 @@ from .number_values import Languages, Number, compare_numbers
 from .placeholders import masked
 from .tables import TABLES
 
-# Group of facts -> planted errors that change it. Numbers have several groups, as the share without a counterpart in
-# clean text depends on how they are written.
-FACT_GROUPS = {
-    "long number": ("number",),
-    "short number": ("number",),
-    "number in words": ("number",),
-    "negation": ("negation", "added negation"),
-    "name": ("name",),
-}
+FACT_GROUPS: dict[str, list[str]] = TABLES["fact_groups"]  # group of facts -> planted errors that change it
 PLANTED_FACTS = tuple(dict.fromkeys(kind for kinds in FACT_GROUPS.values() for kind in kinds))
 _LONG, _SHORT, _IN_WORDS, NEGATION, _NAME = range(len(FACT_GROUPS))
 _SHORT_DIGITS = 2

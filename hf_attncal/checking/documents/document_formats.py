@@ -15,6 +15,7 @@ from typing import NamedTuple
 from hf_attncal.io.errors import CommandError, one_line
 from hf_attncal.io.files import is_compressed, open_to_read
 
+from ..tables import TABLES
 from .bilingual_files import note_po, read_csv, read_po, read_tsv
 from .segments import Document, Notes, check_segments, language_code
 from .text_files import note_vtt, read_json, read_lines_of, read_markdown, read_subtitles
@@ -24,16 +25,7 @@ Reader = Callable[..., Document]
 Writer = Callable[[bytes, Notes], bytes]
 
 _MOST_BYTES = 1 << 28
-# Suffixes of plain text with a sentence per line, also language codes (deu_Latn) and numbers.
-_LINES = re.compile(
-    r"|txt|text|tok(?:en(?:ized)?)?|raw|clean|norm|lower|true|[lt]c|bpe|spm|lines?|sents?|sentences|so?u?rce?|target|t[rg]t"
-    r"|trg|hyp(?:othes[ei]s)?|ref(?:erences?)?|out(?:put)?|mt|pe|train|dev|valid|test|\d+|[a-z]{2,3}(?:[-_]\w{2,4}){0,2}"
-)
-# Suffixes of other formats that are also language codes.
-_NO_LINES = re.compile(
-    "arb|as[ps]|bak|bin|cfg|css|csv|do[ct]|dtd|env|epub|htm|iml|in[ci]|lua|md|mdx|mif|mo|mqm|nsi|od[pst]|pdf|php|pl|png|pot?"
-    "|ppt|py|qm|r[cb]|res|rst|rtf|sbv|sdf|sfm|sh|ssa|str|sub|tar|tbx|tex|tmx|ts|usf|usfm|vref|xls|xml|yml|zip"
-)
+_LINES, _NO_LINES = (re.compile("|".join(TABLES[name])) for name in ("line_suffixes", "other_suffixes"))
 
 
 class Format(NamedTuple):

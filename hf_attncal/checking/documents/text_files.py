@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from hf_attncal.io.errors import one_line
 
+from ..tables import TABLES
 from .segments import CODE, Document, Notes, Segment, check_segments, language_code, notices_on
 from .texts import has_words, inserted, line_end, lines_with_places, plain, text_of, without_tags
 
@@ -27,10 +28,6 @@ _HTML_ADDRESS = re.compile(r"""\b(?:href|src)\s*=\s*["']([^"']+)""")
 _FORMULA = re.compile(r"\$\$[^$]+\$\$|(?<![\w$\\])\$(?=\S)[^$\n]{1,200}(?<=\S)\$(?![\w$])")
 _TEXT_IN_FORMULA = re.compile(r"\\(?:text|mbox|operatorname)\w*\{[^{}]*\}|\s+")
 _LANGUAGE_IN_ADDRESS = re.compile(r"(?<![a-z])[a-z]{2}(?:[-_][a-z]{2,4})?(?![a-z])", re.IGNORECASE)
-# Code in which words are usually translated.
-_PROSE_FENCES = frozenset(
-    ("text", "txt", "plain", "plaintext", "output", "markdown", "md", "mermaid", "plantuml", "diff")
-)
 _IN_CODE = re.compile(  # comments, and texts with words
     r"/\*[\s\S]*?\*/|<!--[\s\S]*?-->|\"{3}[\s\S]*?\"{3}|(?:^|(?<=\s))(?:#|//|--|;|%)(?:\s.*)?$|^\s*(?:#|//).*$"
     r"|\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'|(?<=>)[^<>{}\n]+(?=</)|(?<=:)\s+[^\W\d_]+[ ,].*$",
@@ -224,7 +221,7 @@ def _address(address: str) -> str:
 
 def _code_lines(code: str, language: str) -> tuple[str, ...]:
     """Return the lines of code without comments and texts, which may be translated."""
-    if language.strip().partition(" ")[0].lower() in _PROSE_FENCES:
+    if language.strip().partition(" ")[0].lower() in TABLES["prose_fences"]:
         return ()
     return tuple(filter(has_words, map(plain, _IN_CODE.sub("", code).split("\n"))))
 
