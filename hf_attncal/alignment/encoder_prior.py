@@ -229,19 +229,8 @@ class EncoderPrior:
         """Return the state of each word of each text, (words, size) float16; repeated texts are read once."""
         unique = list(dict.fromkeys(texts))
         tokens = self.reader.tokenize(list(map(_readable, unique)))
-        states: dict[Sequence[str], Tensor] = {}
-        around = len(self.reader.before) + len(self.reader.after)
-        order = sorted(range(len(tokens)), key=lambda n: -len(tokens[n].ids))
-        while order:
-            longest = len(tokens[order[0]].ids) + around
-            batch, order = order[: max(1, _BATCH_TOKENS // longest)], order[max(1, _BATCH_TOKENS // longest) :]
-            of_batch = [tokens[n] for n in batch]
-            if len(of_batch[0].ids):
-                not_empty = [of_text.ids for of_text in of_batch if len(of_text.ids)]
-                token_states = self.reader.states(not_empty)[self.layer].cpu()
-            for row, (n, of_text) in enumerate(zip(batch, of_batch, strict=True)):
-                own = token_states[row, : len(of_text.ids)] if len(of_text.ids) else torch.zeros(0, 1)
-                states[unique[n]] = _word_means(own, of_text)
+        read = self.reader.states_by_length([of_text.ids for of_text in tokens], self.layer, _BATCH_TOKENS)
+        states = {unique[n]: _word_means(of_text, tokens[n]) for n, of_text in read}
         size = max((of_text.shape[1] for of_text in states.values()), default=1)
         if not all(bool(of_text.isfinite().all()) for of_text in states.values()):
             raise ValueError(

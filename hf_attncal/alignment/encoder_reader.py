@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -110,6 +110,25 @@ class EncoderReader:
             return tuple(layer[:, :longest] for layer in layers)
         window, place = _best_windows(parts, [len(tokens) for tokens in ids], longest)
         return tuple(layer[window, place] for layer in layers)
+
+    def states_by_length(
+        self, ids: Sequence[np.ndarray], layer: int, batch_tokens: int
+    ) -> Iterator[tuple[int, Tensor]]:
+        """Yield the index of each text and the states of its tokens in a layer, (tokens, size), longest first.
+
+        Args:
+            ids: Token ids of each text; the states of an empty text are (0, 1).
+            layer: Layer to read.
+            batch_tokens: Maximum number of tokens per batch, including padding; a longer text is its own batch.
+        """
+        order = sorted(range(len(ids)), key=lambda n: -len(ids[n]))
+        while order:
+            number = max(1, batch_tokens // (len(ids[order[0]]) + len(self.before) + len(self.after)))
+            batch, order = order[:number], order[number:]
+            full = [ids[n] for n in batch if len(ids[n])]
+            states = self.states(full)[layer].cpu() if full else None
+            for row, n in enumerate(batch):
+                yield n, torch.zeros(0, 1) if states is None or not len(ids[n]) else states[row, : len(ids[n])]
 
 
 def _best_windows(parts: Sequence[tuple[int, slice]], lengths: Sequence[int], longest: int) -> tuple[Tensor, Tensor]:

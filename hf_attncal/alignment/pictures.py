@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
@@ -27,23 +27,6 @@ _PIXELS_PER_EM = 15  # in HTML
 _GAP = 1.0  # between two words
 _MIN_SLOT = 2.2  # width of a NULL mark
 _MIN_RISE, _MAX_RISE, _RISE_PER_SPAN = 3.5, 9.0, 0.08  # distance of the rows, which grows with the longest link
-
-
-class Aligned(Protocol):
-    """Aligned sentence pair: the fields of a `WordAlignment`, which imports this file to show itself."""
-
-    @property
-    def source(self) -> Sequence[str]: ...
-    @property
-    def target(self) -> Sequence[str]: ...
-    @property
-    def links(self) -> Sequence[Link]: ...
-    @property
-    def scores(self) -> Sequence[float]: ...
-    @property
-    def source_null(self) -> Sequence[float] | None: ...
-    @property
-    def target_null(self) -> Sequence[float] | None: ...
 
 
 class PlacedWord(NamedTuple):
@@ -113,8 +96,8 @@ class PairPicture:
 # ---- layout ----
 
 
-def place(pair: Aligned) -> PairPicture:
-    """Lay out the picture of a pair."""
+def place(pair: Any) -> PairPicture:
+    """Lay out the picture of a pair, a `WordAlignment`."""
     linked = [{link[side] for link in pair.links} for side in (0, 1)]
     sides = (pair.source, pair.source_null, linked[0]), (pair.target, pair.target_null, linked[1])
     slots = [[max(text_width(word), _MIN_SLOT) + _GAP for word in words] for words, *_ in sides]
@@ -164,7 +147,7 @@ def short(probability: float) -> str:
 # ---- HTML ----
 
 
-def pair_html(pair: Aligned, caption: str = "") -> str:
+def pair_html(pair: Any, caption: str = "") -> str:
     """Return the picture of a pair as one line of HTML with its style; a wide picture scrolls."""
     return str(_template().pair(place(pair), caption)).replace("\n", "")
 
@@ -182,7 +165,7 @@ def page_head(aligner: str) -> str:
     return page_beginning("Word alignment", lead.format(shown(aligner), NULL_MARK), "pairs")
 
 
-def page_pair(number: int, pair: Aligned) -> str:
+def page_pair(number: int, pair: Any) -> str:
     """Return a pair of the page as one line; `number` is its input line, from 1."""
     return str(_template().section(number, place(pair))).replace("\n", "")
 

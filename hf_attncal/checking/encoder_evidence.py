@@ -192,18 +192,10 @@ class EvidenceReader:
             [text.text for text in different], add_special_tokens=False, return_offsets_mapping=True
         )
         ids = [np.array(tokens, dtype=np.int64) for tokens in encoded["input_ids"]]
-        order = sorted(range(len(ids)), key=lambda n: -len(ids[n]))
         reads: dict[Segments, WordStates] = {}
-        while order:
-            number = max(1, _TOKENS // (len(ids[order[0]]) + 2))
-            batch, order = order[:number], order[number:]
-            full = [n for n in batch if len(ids[n])]
-            rows = dict.fromkeys(batch, torch.zeros(0, len(self.common)))
-            if full:
-                states = reader.states([ids[n] for n in full])[layer].cpu()
-                rows |= {n: states[row, : len(ids[n])] for row, n in enumerate(full)}
-            for n, of_text in rows.items():
-                reads[different[n]] = self._of_words(different[n], ids[n], encoded["offset_mapping"][n], of_text)
+        for n, of_text in reader.states_by_length(ids, layer, _TOKENS):
+            states = of_text if len(ids[n]) else torch.zeros(0, len(self.common))
+            reads[different[n]] = self._of_words(different[n], ids[n], encoded["offset_mapping"][n], states)
         return [reads[text] for text in texts]
 
     def _of_words(self, text: Segments, ids: np.ndarray, offsets, states: torch.Tensor) -> WordStates:
