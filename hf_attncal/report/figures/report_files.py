@@ -14,7 +14,6 @@ from html import escape
 from itertools import chain, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import numpy as np
 
@@ -103,7 +102,6 @@ def _json(values: dict[str, Any]) -> bytes:
     return (json.dumps(values, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
-_MAX_DOWNLOAD_BYTES = 300_000  # size of a file embedded in the page
 _MAX_ROWS = 500  # rows of a table on the page
 _MAX_INCHES, _MAX_COLUMNS = 9.0, 6  # width of a figure, or columns of a table, next to another chart
 # A weight is stored as a byte, relative to the largest weight of its layer and head: from 0 up, or with a sign.
@@ -175,26 +173,18 @@ def _chart_on_page(chart: Chart) -> dict[str, Any]:
 
     Returns:
         `svg`: figure, None for a table only. `wide`: True if the chart needs the full width of the page. `folded`:
-        number of leading text columns that a folded table shows, 0 for a table that is not folded. `downloads`: file
-        name -> data URL, None for a file that is too large for the page.
+        number of leading text columns that a folded table shows, 0 for a table that is not folded.
     """
-    downloads = {f"{chart.name}.csv": _address("text/csv", csv_text(chart))}
     if chart.draw is None:
         wide, folded = len(chart.columns) > _MAX_COLUMNS, 0
         if wide and chart.rows:  # leading columns that contain only text
             words = (all(isinstance(row[n], str) for row in chart.rows) for n in range(len(chart.columns)))
             folded = sum(takewhile(bool, words))
-        return {"svg": None, "wide": wide and not folded, "folded": folded, "downloads": downloads}
+        return {"svg": None, "wide": wide and not folded, "folded": folded}
     figure = chart.draw()
-    downloads[f"{chart.name}.svg"] = _address("image/svg+xml", svg_text(figure, chart.name))
     svg = svg_text(figure, chart.name, text_as_paths=False)
     wide = figure.get_figwidth() > _MAX_INCHES
-    return {"svg": _inline(svg, chart), "wide": wide, "folded": 0, "downloads": downloads}
-
-
-def _address(kind: str, text: str) -> str | None:
-    """Return a file as data URL; None if it is too large for the page."""
-    return None if len(text) > _MAX_DOWNLOAD_BYTES else f"data:{kind};charset=utf-8,{quote(text, errors='replace')}"
+    return {"svg": _inline(svg, chart), "wide": wide, "folded": 0}
 
 
 def _inline(svg: str, chart: Chart) -> str:
