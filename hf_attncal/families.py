@@ -333,9 +333,18 @@ class _FinderOfTransformers:
         after = sys.meta_path[sys.meta_path.index(self) + 1 :]
         specs = (finder.find_spec(name, path, target) for finder in after if hasattr(finder, "find_spec"))
         spec = next((spec for spec in specs if spec is not None), None)
-        if spec is not None and hasattr(spec.loader, "exec_module"):  # else `hf_attncal.__getattr__` registers
-            loader: Any = _LoaderOfTransformers(self, spec.loader)
-            spec.loader = loader
+        loader: Any = None if spec is None else spec.loader
+        if hasattr(loader, "exec_module"):  # else `hf_attncal.__getattr__` registers
+            execute = loader.exec_module
+
+            def execute_and_register(module: ModuleType) -> None:
+                """Our classes cannot be imported earlier: transformers is then only partly imported."""
+                execute(module)
+                register()
+                if self in sys.meta_path:
+                    sys.meta_path.remove(self)
+
+            loader.exec_module = execute_and_register
         return spec
 
 
@@ -356,27 +365,6 @@ class _LoaderOfLoaded:
 
     def exec_module(self, module: ModuleType) -> None:
         module.__spec__ = self.spec
-
-
-class _LoaderOfTransformers:
-    """Loader of transformers that registers our classes after the package is loaded.
-
-    Our classes cannot be imported earlier: transformers is then only partly imported.
-    """
-
-    def __init__(self, finder: _FinderOfTransformers, loader):
-        self.finder, self.loader = finder, loader
-
-    def __getattr__(self, name: str):
-        return getattr(self.loader, name)
-
-    def exec_module(self, module: ModuleType) -> None:
-        spec: Any = module.__spec__
-        spec.loader = module.__loader__ = self.loader
-        self.loader.exec_module(module)
-        register()
-        if self.finder in sys.meta_path:
-            sys.meta_path.remove(self.finder)
 
 
 class Variant(NamedTuple):
