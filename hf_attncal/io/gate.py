@@ -134,6 +134,11 @@ def check_apart(outputs: Iterable[tuple[str, str]]) -> None:
                 f"{option} {path} would overwrite the file of {written[clash.pop()]}. Give another name."
             )
         written |= dict.fromkeys(names, option)
+    for name, option in written.items():
+        folder, file = os.path.split(name)
+        if folder in written and _row(file):
+            message = f"{option} {name} would overwrite a file of {written[folder]} {folder}. Give another name."
+            raise CommandError(message)
 
 
 def is_special(path: str | os.PathLike[str]) -> bool:

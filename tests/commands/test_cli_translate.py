@@ -89,6 +89,7 @@ def test_from_a_file_to_a_file(attncal, translator, tmp_path):
         ("--source {0} --alignments {0}", "--alignments {0} would overwrite {0}, the same file"),
         ("--output {1} --alignments {1}", "--alignments {1} would overwrite the file of --output"),
         ("--output {1} --alignments {1}.partial", "would overwrite the file of --output"),
+        ("--output {1} --alignments {1}/config.json", "{1}/config.json would overwrite a file of --output {1}"),
         ("--alignments {1} --too-long truncate", "With --too-long truncate, links need a word aligner"),
     ],
 )
