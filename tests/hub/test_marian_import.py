@@ -130,7 +130,7 @@ def test_it_translates_without_the_package_as_with_it(made, quick_fresh_process)
     assert [answer.text if hasattr(answer, "text") else answer for answer in here] == there
 
 
-def test_the_shortlist_is_read_and_used(made, tmp_path, capsys):
+def test_the_shortlist_is_read_and_used(made, tmp_path, capsys, quick_fresh_process):
     """With the package and without it: a search writes tokens of the source, the first, and those on its lists."""
     root, settings, *_ = made
     lists = shortlist(settings["dim-vocabs"][0])
