@@ -16,7 +16,16 @@ from typing import Any, ClassVar
 import torch
 from datasets import Dataset
 from huggingface_hub.utils import yaml_dump
-from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, TrainingArguments, set_seed
+from transformers import (
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PrinterCallback,
+    ProgressCallback,
+    TrainerCallback,
+    TrainingArguments,
+    set_seed,
+)
 
 from hf_attncal.data.corpora import all_lines, lowercased
 from hf_attncal.data.languages import card_languages
@@ -199,6 +208,34 @@ def bars_are_shown(args: TrainingArguments) -> bool:
     return args.process_index == 0 and not args.disable_tqdm and sys.stdout.isatty()
 
 
+class ProgressLines(TrainerCallback):
+    """Print a line for each tenth of the steps and for each evaluation, where no bar is shown."""
+
+    _shown = (
+        *("loss", "mask_mean", "gate_mean", "mass_mean", "guided_loss", "eval_loss", "eval_bleu", "eval_rouge1"),
+        *("eval_aer", "eval_perplexity"),
+    )
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.first, self.due, self.began = state.global_step, 0.0, time.monotonic()
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        if "loss" in logs and state.global_step >= self.due:
+            self.due = state.global_step + state.max_steps / 10
+            self._print(state, logs)
+
+    def on_evaluate(self, args, state, control, metrics=None, **kwargs):
+        self._print(state, metrics or {})
+
+    def _print(self, state, values: dict[str, float]) -> None:
+        done, left = state.global_step - self.first, state.max_steps - state.global_step
+        minutes = (time.monotonic() - self.began) / max(1, done) * left / 60
+        parts = [f"{name.replace('eval_', 'dev ')} {values[name]:.4g}" for name in self._shown if name in values]
+        if state.is_world_process_zero:
+            step = f"  step {state.global_step} of {state.max_steps}"
+            print(step, *parts, f"about {minutes:.1f} minutes left", sep="  ", flush=True)
+
+
 def build_tokenizer(
     config: ModelSettings, run: Run, text: Dataset, special_tokens: list[str] = SPECIAL_TOKENS
 ) -> PreTrainedTokenizerBase:
@@ -277,6 +314,10 @@ def run_trainer(
             print(f"{name}: {report}")
     if args.threads is not None:
         torch.set_num_threads(args.threads)
+    if not bars_are_shown(args):
+        for printing in (PrinterCallback, ProgressCallback):
+            trainer.remove_callback(printing)
+        trainer.add_callback(ProgressLines())  # the last one, because others add to the metrics of an evaluation
     trainer.train(resume_from_checkpoint=str(run.checkpoint) if run.checkpoint else None)
     trainer.accelerator.wait_for_everyone()  # the first process writes checkpoints, all read them
     warn_of_idle_masks(trainer.state.log_history)
