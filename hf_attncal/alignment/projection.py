@@ -82,10 +82,15 @@ def project_spans(
         links, scores: See `project_tags`.
 
     Raises:
-        ValueError: see `project_tags`.
+        ValueError: see `project_tags`; also spans that are empty, overlap, or exceed the source.
     """
     inside: list[int | None] = [None] * source_words
-    for number, (start, stop, _) in enumerate(spans):
+    for number, (start, stop, label) in enumerate(spans):
+        if not 0 <= start < stop <= source_words or any(owner is not None for owner in inside[start:stop]):
+            raise ValueError(
+                f"`spans` must have words from 0 to {source_words - 1} and not overlap, got {label!r} from {start} to "
+                f"{stop - 1}."
+            )
         inside[start:stop] = [number] * (stop - start)
     return carried(votes(links, source_words, target_words, scores), inside, len(spans), (0, target_words))
 

@@ -47,7 +47,7 @@ def aer_by_tag(
     Args:
         gold: annotated links of each pair.
         links: name -> proposed links of each pair.
-        tags: tags of the target words of each pair, as `report.corpus.tags_of` checks them.
+        tags: tags of the target words of each pair.
         sentences: source and target words of each pair.
         bootstrap: number of resamples of the pairs for each interval; 0 for none.
         seed: seed of the resamples.
@@ -56,11 +56,20 @@ def aer_by_tag(
         Errors over all words, then per tag, the most frequent tag first. The first name is compared with every other.
 
     Raises:
-        ValueError: numbers of pairs that do not match, a link outside its pair, an annotation that looks 1-based, or
-            negative `bootstrap`.
+        ValueError: no links, numbers of pairs or tags that do not match, a link outside its pair, an annotation that
+            looks 1-based, or negative `bootstrap`.
     """
+    if not links:
+        raise ValueError("`links` must have at least one name, got none.")
+    if len(tags) != len(gold):
+        raise ValueError(f"`tags` must have {len(gold)} pairs, as `gold`, got {len(tags)}.")
     check_inside_sentences(gold, [(len(source), len(target)) for source, target in sentences])
     check_index_base(gold)
+    for number, (pair_tags, (_, target)) in enumerate(zip(tags, sentences, strict=True), start=1):
+        if len(pair_tags) != len(target):
+            raise ValueError(
+                f"line {number}: {len(pair_tags)} tags for {len(target)} target words. Give one tag per word."
+            )
     frequencies = Counter(tag for pair_tags in tags for tag in pair_tags)
     options: dict[str, Any] = {"sentences": sentences, "bootstrap": bootstrap, "seed": seed}
     errors = [_errors(None, frequencies.total(), gold, links, **options)]
@@ -142,6 +151,11 @@ def prediction_and_alignment(
     Raises:
         ValueError: unequal numbers of pairs, a link outside its pair, or no word with a gold link.
     """
+    if not len(gold) == len(links) == len(predicted) == len(source_lengths):
+        raise ValueError(
+            f"All arguments must have the same pairs, got {len(gold)} in `gold`, {len(links)} in `links`, "
+            f"{len(predicted)} in `predicted` and {len(source_lengths)} in `source_lengths`."
+        )
     lengths = [(length, len(words)) for length, words in zip(source_lengths, predicted, strict=True)]
     for alignments in (gold, links):
         check_inside_sentences(alignments, lengths)

@@ -282,6 +282,13 @@ class SSRUForConditionalGeneration(StateGenerationMixin, SSRUPreTrainedModel, At
             self.shortlist_ends = nn.Buffer(torch.zeros(config.vocab_size, dtype=torch.int32))
             self.shortlist_tokens = nn.Buffer(torch.zeros(config.shortlist_size, dtype=torch.int32))
 
+    def _resize_token_embeddings(self, *args, **kwargs):
+        embeddings = super()._resize_token_embeddings(*args, **kwargs)
+        if self.config.shortlist_size:  # new tokens have no list
+            ends, last = self.shortlist_ends[: embeddings.weight.shape[0]], int(self.shortlist_ends[-1])
+            self.shortlist_ends = nn.functional.pad(ends, (0, embeddings.weight.shape[0] - len(ends)), value=last)
+        return embeddings
+
     def generate(self, inputs=None, *args, shortlist: bool = False, **kwargs):
         """Generate as the other models do.
 

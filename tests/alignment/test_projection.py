@@ -121,6 +121,12 @@ def test_a_span_without_links_is_not_placed():
     assert project_spans([Span(0, 1, "X")], [], 1, 0) == [None]
 
 
+@pytest.mark.parametrize("spans", [[(0, 0)], [(1, 3)], [(-1, 1)], [(0, 2), (1, 2)]])
+def test_invalid_spans_are_refused(spans):
+    with pytest.raises(ValueError, match=r"`spans`.*0.*1"):
+        project_spans([Span(*span, "X") for span in spans], [], 2, 1)
+
+
 @given(st.lists(st.sampled_from(["O", "B-X", "I-X", "B-Y", "I-Y"]), max_size=8))
 def test_bio_tags_are_read_and_written(tags):
     spans = spans_of(tags)

@@ -11,6 +11,7 @@ from hf_attncal.checking.documents.findings import SegmentSide, document_finding
 from hf_attncal.checking.documents.segments import Segment
 from hf_attncal.checking.rules import RULE_NAMES
 from hf_attncal.checking.verdicts import FINDING_KINDS, VERDICTS, Finding, FlaggedSpan, PairVerdict
+from hf_attncal.io.errors import CommandError
 
 AHEAD = "attncal: error: "
 WRONG = (
@@ -240,6 +241,9 @@ def test_from_python(here):
     assert [one.kind for one in found if one.kind in ("missing", "added")] == ["missing"]
     assert len(found) == len(found.findings)
     assert str(found).startswith(f"{found.findings[0].id}  book.en.md:")
+    with pytest.raises(CommandError, match=r"1 finding above 0.94") as error:
+        hf_attncal.check(str(here / "aligner"), "book.en.md", "short.de.md", fail_above=0.94)
+    assert error.value.findings == tuple(one for one in found if one.probability > 0.94)
 
 
 def test_findings_of_one_segment_have_ids_of_their_own():

@@ -71,6 +71,12 @@ def test_few_words_of_a_kind_are_no_reason_to_doubt_the_indices():
 
 def test_input_that_does_not_fit_is_refused():
     links = {"attention": ATTENTION}
+    with pytest.raises(ValueError, match=r"`links`.*at least one"):
+        aer_by_tag(GOLD, {}, TAGS, SENTENCES)
+    with pytest.raises(ValueError, match=r"`tags`.*2.*`gold`.*got 1"):
+        aer_by_tag(GOLD, links, TAGS[:1], SENTENCES)
+    with pytest.raises(ValueError, match=r"line 2: 3 tags.*2 target"):
+        aer_by_tag(GOLD, links, [TAGS[0], ["D", "N", "N"]], SENTENCES)
     outside = frozenset({(5, 1)})
     with pytest.raises(ValueError, match=r"line 2: link 5-1.*2 source"):
         aer_by_tag([GOLD[0], GoldAlignment(outside, outside)], links, TAGS, SENTENCES)

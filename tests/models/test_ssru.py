@@ -124,6 +124,20 @@ def test_a_search_with_a_shortlist_takes_the_best_token_on_it(cached):
     assert not torch.equal(text, model.generate(**inputs, max_new_tokens=6, eos_token_id=None))
 
 
+def test_tokens_that_are_added_have_no_list(tmp_path):
+    vocabulary = tiny_ssru().config.vocab_size
+    model = shortlisted([[token + 4, 0] if token in (4, 6) else [] for token in range(vocabulary)])
+    model.resize_token_embeddings(vocabulary + 2)
+    model.save_pretrained(tmp_path)
+    again = type(model).from_pretrained(tmp_path, dtype=torch.float64).eval()
+    for one in (model.eval(), again):
+        tokens, weight, bias = one._candidates(torch.tensor([[4, vocabulary + 1]]))
+        assert tokens.tolist() == [0, 4, 8, vocabulary + 1]
+        assert (weight.shape, bias.shape) == ((4, one.config.d_model), (4,))
+    inputs = {"input_ids": torch.tensor([[4, vocabulary + 1, 2]])}
+    assert again.generate(**inputs, max_new_tokens=3, shortlist=True).shape[1] > 1
+
+
 def test_a_shortlist_that_is_not_there_is_named():
     with pytest.raises(ValueError, match=r"`shortlist` needs a model that was imported with its shortlist"):
         tiny_ssru().generate(**BATCH, shortlist=True)

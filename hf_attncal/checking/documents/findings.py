@@ -300,19 +300,29 @@ def dismissed_ids(file: str | Path) -> frozenset[str]:
 
 
 class FindingsError(CommandError):
-    """Error for findings above the bar, with their number and the first one."""
+    """Error for findings above the bar.
+
+    Args:
+        message: Number of the findings, and the first one.
+        findings: The findings.
+    """
 
     exit_status = 1
+
+    def __init__(self, message: str, findings: tuple[DocumentFinding, ...]):
+        super().__init__(message)
+        self.findings = findings
 
 
 def raise_above(findings: Iterable[DocumentFinding], bar: float | None) -> None:
     """Raise FindingsError if a finding is more probable than the bar; None for no bar."""
-    above = [] if bar is None else [one for one in findings if one.probability > bar]
+    above = () if bar is None else tuple(one for one in findings if one.probability > bar)
     if above:
         first = above[0]
         raise FindingsError(
             f"{len(above)} finding{'s' * (len(above) > 1)} above {bar}, the first at "
-            f"{first.target or first.source}: {first.message}"
+            f"{first.target or first.source}: {first.message}",
+            above,
         )
 
 
