@@ -277,14 +277,15 @@ class SSRUForConditionalGeneration(StateGenerationMixin, SSRUPreTrainedModel, At
 
     def __init__(self, config: SSRUConfig):
         super().__init__(config)
-        if config.shortlist_size:
+        if config.shortlist_size:  # CODEPATH: models that were imported with their lex.*.bin
             # Where the list of each source token ends, and the tokens of all lists, one list after the other.
             self.shortlist_ends = nn.Buffer(torch.zeros(config.vocab_size, dtype=torch.int32))
             self.shortlist_tokens = nn.Buffer(torch.zeros(config.shortlist_size, dtype=torch.int32))
+        self.post_init()
 
     def _resize_token_embeddings(self, *args, **kwargs):
         embeddings = super()._resize_token_embeddings(*args, **kwargs)
-        if self.config.shortlist_size:  # new tokens have no list
+        if self.config.shortlist_size:  # CODEPATH: models with a shortlist, which new tokens are not on
             ends, last = self.shortlist_ends[: embeddings.weight.shape[0]], int(self.shortlist_ends[-1])
             self.shortlist_ends = nn.functional.pad(ends, (0, embeddings.weight.shape[0] - len(ends)), value=last)
         return embeddings
