@@ -89,8 +89,8 @@ def open_linked(
         links: File, lines or alignments.
         output: Output file, which must differ from the inputs.
         longest_line: Maximum number of characters of a line. Default: None, `LONGEST_LINE`.
-        words: Word separator, one of `SEPARATORS`. Default: None, the recorded one, or the one that fits the links in
-            files that can be read twice.
+        words: Word separator, one of `SEPARATORS`. Default: None, the one that fits the links, in files that
+            can be read twice.
         plain: Function that removes the markup of a source. Default: `str`.
         labels: A third text under the name of its argument.
 
@@ -110,7 +110,7 @@ def open_linked(
             files, {"--output": None if output is None else os.fspath(output)}, standard=len(files) < len(inputs)
         )
     longest = longest_line or LONGEST_LINE
-    parting = WordSeparator(words, links)
+    parting = WordSeparator(words)
     if parting.words is None and all(map(_can_be_read_twice, texts.values())):
         parting.find(_linked_pairs(rows_of_texts(texts, longest), plain, bool(labels)))
     pairs, third, last = tee(rows_of_texts(texts, longest), 3)

@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hf_attncal.data.linked_pairs import SeparatorWatch, write_separator
 from hf_attncal.data.segmentation import fold, is_unspaced
 from hf_attncal.data.texts import PairText, Part
 from hf_attncal.data.words import split_words
@@ -355,7 +354,6 @@ def align_text(
         with text.windows(window) as windows:
             return [alignment for group in align_windows(aligner, windows, **options) for alignment in group]
     before = 0 if part is None else part.lines.start
-    watch = SeparatorWatch(options.get("words"))
     title = os.path.basename(os.path.normpath(name)) if os.path.isdir(name) else name  # without local folders
     cut = style.counts_words and any(aligner.source.cuts) and os.fspath(output) != STANDARD
     writing, reading = output_lines(os.fspath(output)), text.windows(window, part)
@@ -363,15 +361,13 @@ def align_text(
         names = [f"{os.fspath(output)}.{side}" for side in SIDES] if cut else []
         sides = [words.enter_context(output_lines(name)) for name in names]
         number = before + 1
-        for group in align_windows(aligner, map(watch.window, windows), before=before, **options):
+        for group in align_windows(aligner, windows, before=before, **options):
             write_lines(target, [style.line(number + place, alignment) for place, alignment in enumerate(group)])
             for file, side in zip(sides, SIDES, strict=False):
                 write_lines(file, (" ".join(getattr(alignment, side)) for alignment in group))
             number += len(group)
     if cut:
         LOG.warning("The words that the links count are in %s.", " and ".join(names))
-    if style.counts_words:
-        write_separator(output, watch.separator)
     return None
 
 

@@ -1,6 +1,6 @@
 """`attncal align compare`: compare several word alignments of a text without gold links."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from hf_attncal.io.errors import CommandError, user_errors
 
@@ -14,7 +14,7 @@ def compare(
     *hypotheses: Text,
     source: Text,
     target: Text,
-    words: Annotated[WordLimits | None, "PYTHON_ONLY"] = None,
+    words: WordLimits | None = None,
 ) -> "AlignerComparison":
     """Compare word alignments of a text that nobody annotated.
 
@@ -31,7 +31,8 @@ def compare(
             (i-j:0.93) are ignored
         source: tokenised source sentences, one per line
         target: tokenised target sentences, one per line
-        words: word separator; None for the recorded one, or the one that fits the links
+        words: word separator of the links: white-space is any Unicode white space; spaces is only spaces and tabs
+            [default: the one that fits the links]
 
     Returns:
         `rows`: name of a hypothesis -> its `links`, `source_linked`, `target_linked`, `agreement`. It

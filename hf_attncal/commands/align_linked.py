@@ -1,6 +1,6 @@
 """`attncal align project` and `align lexicon`: carry labels over word links, and count the linked words."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from hf_attncal.inference.running import Running
 from hf_attncal.io.errors import CommandError, check_range
@@ -18,7 +18,7 @@ def project(
     target: Text,
     *,
     links: Links,
-    words: Annotated[WordLimits | None, "PYTHON_ONLY"] = None,
+    words: WordLimits | None = None,
     tags: Text | None = None,
     spans: Text | None = None,
     markup: bool = False,
@@ -44,7 +44,8 @@ def project(
         target: target sentences, one per line, without markup
         links: links of each pair, `i-j` or `i-j:score`, counted from 0, as `attncal align run` writes them; - for
             standard input
-        words: word separator; None for the recorded one, or the one that fits the links
+        words: word separator of the links: white-space is any Unicode white space; spaces is only spaces and tabs
+            [default: the one that fits the links]
         tags: tags of the source words, one sentence per line, separated by white space; a target word without links
             gets `_` [default: none]
         spans: tags in BIO: B-TYPE begins a span, I-TYPE continues it, O is outside [default: none]
@@ -91,7 +92,7 @@ def lexicon(
     target: Text,
     *,
     links: Links,
-    words: Annotated[WordLimits | None, "PYTHON_ONLY"] = None,
+    words: WordLimits | None = None,
     output: Output = None,
     lowercase: bool = False,
     least_count: int = 1,
@@ -116,7 +117,8 @@ def lexicon(
         target: target sentences, one per line
         links: links of each pair, `i-j` or `i-j:score`, counted from 0, as `attncal align run` writes them; - for
             standard input
-        words: word separator; None for the recorded one, or the one that fits the links
+        words: word separator of the links: white-space is any Unicode white space; spaces is only spaces and tabs
+            [default: the one that fits the links]
         output: file for the lexicon, written as FILE.partial and renamed when complete [default: standard output]
         lowercase: lower-case the words before counting
         least_count: minimum number of links of a word pair

@@ -65,7 +65,7 @@ def signature_of(function: Callable) -> inspect.Signature:
     for parameter in inspect.signature(function).parameters.values():
         if parameter.name == "running":
             parameters += _running_options(parameter.annotation)
-        elif parameter.annotation is not inspect.Parameter.empty and not _python_only(parameter.annotation):
+        elif parameter.annotation is not inspect.Parameter.empty:
             parameters.append(_option(parameter, texts.get(parameter.name, ""), group_of.get(parameter.name)))
     return inspect.Signature(parameters)
 
@@ -132,10 +132,9 @@ def _running_options(annotation: Any) -> Iterator[inspect.Parameter]:
     defaults = running_options(annotation)
     for field in fields(running):
         if defaults is not None:
-            default = defaults.get(field.name, "PYTHON_ONLY")
-            if default == "PYTHON_ONLY":
+            if field.name not in defaults:
                 continue
-            if default:
+            if default := defaults[field.name]:
                 texts[field.name] = f"{texts[field.name].partition('[default: ')[0]}[default: {default}]"
         annotation = Languages if field.name == "languages" else field.type
         parameter = inspect.Parameter(
@@ -156,11 +155,6 @@ def _whole_number(_, tokens: Sequence[Token]) -> int:
         return int(tokens[0].value)
     except ValueError as error:
         raise ValueError(f"it must be a whole number, got {tokens[0].value[:30]!r}") from error
-
-
-def _python_only(annotation: Any) -> bool:
-    """Return whether a parameter is not an option: no word of a command line has its type."""
-    return "PYTHON_ONLY" in getattr(annotation, "__metadata__", ())
 
 
 def command_function(function: Callable) -> Callable:

@@ -1,7 +1,7 @@
 """`attncal score`: score word links, translations or summaries against references."""
 
 from os import PathLike
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 from hf_attncal.io.errors import CommandError, check_range
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from hf_attncal.metrics.scoring import ScoreTable
 
 GROUPS = {
-    "Word links": ("source", "target", "ignore_possible", "without_punctuation"),
+    "Word links": ("source", "target", "words", "ignore_possible", "without_punctuation"),
     "Translations and summaries": ("references", "tokenize", "stemmer"),
 }
 # Metric -> the options that it takes.
@@ -30,7 +30,7 @@ def score(
     metric: Literal["aer", "bleu", "chrf", "rouge"] = "aer",
     source: Text | None = None,
     target: Text | None = None,
-    words: Annotated[WordLimits | None, "PYTHON_ONLY"] = None,
+    words: WordLimits | None = None,
     ignore_possible: bool = False,
     without_punctuation: bool = False,
     references: Files = (),
@@ -68,7 +68,8 @@ def score(
         metric: word links (aer), translations (bleu, chrf) or summaries (rouge)
         source: tokenised source sentences; a link outside of them is an error [default: not checked]
         target: tokenised target sentences [default: not checked]
-        words: word separator that the links are counted by [default: as recorded beside the links, or as they fit]
+        words: word separator of the links: white-space is any Unicode white space; spaces is only spaces and tabs
+            [default: the one that fits the links]
         ignore_possible: count only the sure links of GOLD
         without_punctuation: ignore links whose source or target word is only punctuation; needs --source and --target
         references: further references of each line; ROUGE takes the best one per measure [default: none]
@@ -96,8 +97,7 @@ def score(
     }
     check_range("--bootstrap", bootstrap, 0)
     if wrong := [name for name, is_changed in changed.items() if is_changed and name not in METRICS[metric]]:
-        option = "`words`" if wrong[0] == "words" else f"--{wrong[0].replace('_', '-')}"
-        raise CommandError(f"{option} is not for --metric {metric}: leave it out.")
+        raise CommandError(f"--{wrong[0].replace('_', '-')} is not for --metric {metric}: leave it out.")
     if not hypotheses:
         raise CommandError("HYPOTHESES must be one file or more, got none. Name them behind GOLD.")
     if (source is None) != (target is None):

@@ -29,7 +29,7 @@ from hf_attncal.io.streams import (
     text_name,
 )
 
-from .linked_pairs import LinkedPair, WordSeparator, read_separator, separators_differ
+from .linked_pairs import LinkedPair, WordSeparator, separators_differ
 from .pharaoh import Link
 from .words import MOST_CELLS, SEPARATORS, split_words
 
@@ -308,20 +308,18 @@ def words_of_sides(
     Args:
         sides: sources and targets. Empty where only the links are given.
         systems: texts of links, each with a function that returns the links of every pair.
-        words: word separator, one of `SEPARATORS`. None: the separator recorded beside the links, or the one that they
-            fit.
+        words: word separator, one of `SEPARATORS`. None: any white space, unless the links fit spaces as well.
 
     Raises:
-        CommandError: links with different or ambiguous word separators, or different numbers of lines.
+        CommandError: links with an ambiguous word separator, or different numbers of lines.
     """
     for side in sides:
         side.check_length()
     pairs: list[tuple[str, str]] = list(zip(*(side.lines for side in sides), strict=True))  # empty without sides
     rows = [row for row, pair in enumerate(pairs) if separators_differ(*pair)]
-    separators = {text.label: read_separator(text.name) for text, _ in systems} if words is None else {}
     for text, parsed in systems if words is None and rows else ():
         links = parsed()
-        separator = WordSeparator(separators[text.label], text.name)
+        separator = WordSeparator()
         linked = [LinkedPair(*pairs[row], links[row]) for row in rows if row < len(links)]
         separator.find(linked)
         for row, pair in zip(rows, linked, strict=False):
@@ -329,12 +327,5 @@ def words_of_sides(
                 separator.split(pair)
             except ValueError as error:
                 raise CommandError(f"{text.label}: line {row + 1}: {error}") from error
-        separators[text.label] = separator.words
-    labels = {name: label for label, name in separators.items() if name is not None}
-    if len(labels) > 1:
-        raise CommandError(
-            f"{labels[SEPARATORS[1]]} counts words separated by spaces, {labels[SEPARATORS[0]]} words separated by "
-            "any white space (also no-break spaces). Links must count the same words: align again with --words."
-        )
-    words = words or next(iter(labels), SEPARATORS[0])
+    words = words or SEPARATORS[0]
     return [(split_words(source, words), split_words(target, words)) for source, target in pairs]

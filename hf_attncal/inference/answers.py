@@ -11,7 +11,6 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 from hf_attncal.data.languages import leading_code, using_code, without_code
-from hf_attncal.data.linked_pairs import SeparatorWatch, write_separator
 from hf_attncal.data.pharaoh import format_links
 from hf_attncal.io.errors import CommandError, one_line, until_failure
 from hf_attncal.io.streams import (
@@ -262,7 +261,6 @@ def answer_text(
         None with `output`; else the lines, or with the format "json" the answers.
     """
     answers: list = []
-    watch = SeparatorWatch()
     with ExitStack() as stack:
         lines = stack.enter_context(input_lines(source, BATCHES_PER_WINDOW * batch_size, "source"))
         target = None if output is None else stack.enter_context(output_lines(os.fspath(output)))
@@ -276,9 +274,6 @@ def answer_text(
                 answers += rows if form.format == "json" else map(form.line, rows)
             if link_file is not None:
                 write_lines(link_file, ("" if row.alignment is None else row.alignment.pharaoh() for row in rows))
-                for row in rows:
-                    watch.check(row.source, row.text)
-    write_separator(links, watch.separator)
     return answers if output is None else None
 
 

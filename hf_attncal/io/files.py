@@ -258,10 +258,19 @@ def decoded(data: bytes, name: str, number: int = 1, whole: bool = True) -> str:
     Raises:
         ValueError: the data is not UTF-8 or has a NUL. The message has the line and a remedy.
     """
+    wrong = None
     try:
         text, _ = codecs.utf_8_decode(data, "strict", whole)
     except UnicodeDecodeError as error:
-        at, problem = error.start, "is not UTF-8 (byte {})"
+        text, wrong = "", error.start
+    at = data.find(0, 0, wrong)
+    if at >= 0:
+        problem = "has a NUL byte (byte {})"
+        remedy = "Convert the text to UTF-8 (`iconv`); if it is UTF-8, delete the NUL bytes: `tr -d '\\000'`."
+    elif wrong is None:
+        return text
+    else:
+        at, problem = wrong, "is not UTF-8 (byte {})"
         remedy = "Convert the text first, for example with `iconv -f latin1 -t utf-8`."
         if number == 1:
             encoding = next((encoding for mark, encoding in _MARKS.items() if data.startswith(mark)), None)
@@ -271,11 +280,6 @@ def decoded(data: bytes, name: str, number: int = 1, whole: bool = True) -> str:
                 remedy = f"Convert the text first: `iconv -f {encoding} -t UTF-8`."
             elif program is not None:
                 remedy = f"It is compressed: give `<({program} FILE)`, or a .gz file under a name that ends with .gz."
-    else:
-        if "\0" not in text:
-            return text
-        at, problem = data.index(0), "has a NUL byte (byte {})"
-        remedy = "Convert the text to UTF-8 (`iconv`); if it is UTF-8, delete the NUL bytes: `tr -d '\\000'`."
     number, at = number + data.count(b"\n", 0, at), at - data.rfind(b"\n", 0, at)
     raise ValueError(f"line {number} of {name} {problem.format(at)}. {remedy}")
 

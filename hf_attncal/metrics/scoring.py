@@ -141,8 +141,8 @@ def score_links(
         gold: annotated links.
         hypotheses: proposed links, one text per hypothesis.
         sides: source and target sentences, to check that links are inside them. Default: none, not checked.
-        words: word separator of the sentences, "white-space" or "spaces". Default: None, the separator recorded beside
-            the links, or the one that they fit.
+        words: word separator of the sentences, "white-space" or "spaces". Default: None, the one that the links
+            fit.
         ignore_possible: True to count only the sure links of `gold`. Default: False.
         punctuation: False to leave out links of words that are only punctuation, which needs `sides`. Default: True.
         bootstrap: number of resamples of the sentence pairs; 0 for no intervals and comparisons. Default: 1000.

@@ -1,6 +1,5 @@
-"""The word separator of links is given, recorded or detected; otherwise the user must give it."""
+"""The word separator of links is given or detected; otherwise the user must give it."""
 
-import gzip
 import shutil
 from pathlib import Path
 
@@ -9,8 +8,7 @@ import pytest
 import hf_attncal
 from hf_attncal.alignment import WordAlignment, count_links, project_labels
 from hf_attncal.commands import main
-from hf_attncal.data.linked_pairs import SEPARATOR_SUFFIX, gold_links, separators_differ, to_white_space_words
-from hf_attncal.data.pharaoh import GoldAlignment
+from hf_attncal.data.linked_pairs import gold_links, separators_differ
 
 SPACES = ["\u00a0", "\u2028", "\x1c"]
 SOURCE = ["the price is 10{}000 euros today", "a man runs"]
@@ -52,12 +50,11 @@ def test_ambiguous_links_are_refused_until_the_separator_is_given(space, here, c
         status, out, err = run(f"{command} {FILES}", capsys)
         assert (status, [line for line in out if "euros" in line]) == (1, []), command
         assert "separated by spaces only" in err
-        assert "into links.words" in err
-    Path(f"links{SEPARATOR_SUFFIX}").write_text("spaces\n")
-    status, out, _ = run(f"align lexicon --links links {FILES}", capsys)
+        assert "Set `words` to white-space or spaces" in err
+    status, out, _ = run(f"align lexicon --links links {FILES} --words spaces", capsys)
     assert status == 0
     assert "today\theute\t1\t1.000000\t1.000000" in out
-    assert run(f"score links links {FILES}", capsys)[0] == 0
+    assert run(f"score links links {FILES} --words spaces", capsys)[0] == 0
 
 
 def test_tags_decide_the_separator(here, capsys):
@@ -77,50 +74,28 @@ def test_links_beyond_the_words_of_one_separator_decide_it(here, capsys):
         with Path(name).open("a") as file:
             file.write(f"{line}\n")
     assert run(f"align lexicon {FILES} --links links", capsys)[0] == 0
-    Path(f"links{SEPARATOR_SUFFIX}").write_text("spaces\n")
-    assert run(f"align lexicon {FILES} --links links", capsys)[0] == 1
+    assert run(f"align lexicon {FILES} --links links --words spaces", capsys)[0] == 1
 
 
 @pytest.mark.parametrize("words", LINKS)
 @pytest.mark.parametrize("name", ["links", "links.gz"])
-def test_separators_of_our_outputs_are_recorded_and_read(words, name, here, capsys):
+def test_our_outputs_are_read_with_their_separator(words, name, here, capsys):
     assert run(f"align quick {FILES} --output {name} --words {words}", capsys)[0] == 0
-    assert Path(f"{name}{SEPARATOR_SUFFIX}").read_text().split()[0] == words
-    status, out, _ = run(f"align lexicon {FILES} --links {name}", capsys)
+    status, out, _ = run(f"align lexicon {FILES} --links {name} --words {words}", capsys)
     assert status == 0
     found = {word for line in out[1:] for word in line.split("\t")[:2]}
     assert ("10\u00a0000" in found) == (words == "spaces")
-    assert run(f"score {name} {name} {FILES}", capsys)[0] == 0
-    # An edited file does not go with the old record.
-    with (gzip.open if name.endswith(".gz") else open)(name, "wt") as file:
-        file.write("0-0\n1-1\n")
-    status, _, err = run(f"align lexicon {FILES} --links {name}", capsys)
-    assert status == 1
-    assert f"{name}{SEPARATOR_SUFFIX} belongs to another version of this file" in err
-    Path(f"{name}{SEPARATOR_SUFFIX}").write_text(words)  # said by hand
-    assert run(f"align lexicon {FILES} --links {name}", capsys)[0] == 0
-    # Text to which it does not matter needs no record.
-    write(" ")
-    assert run(f"align quick {FILES} --output {name} --words {words}", capsys)[0] == 0
-    assert not Path(f"{name}{SEPARATOR_SUFFIX}").exists()
-
-
-def test_a_file_that_is_no_record_stays(here, capsys):
-    Path(f"links{SEPARATOR_SUFFIX}").write_text("spaces between words\n")
-    assert "is another kind of file" in run(f"align quick {FILES} --output links", capsys)[2]
-    assert Path(f"links{SEPARATOR_SUFFIX}").read_text() == "spaces between words\n"
+    assert run(f"score {name} {name} {FILES} --words {words}", capsys)[0] == 0
+    shutil.copy(name, f"same{name}")
+    assert run(f"align compare {name} same{name} {FILES} --words {words}", capsys)[0] == 0
 
 
 def test_links_of_two_kinds_are_not_compared(here, capsys):
-    for words in LINKS:
-        assert run(f"align quick {FILES} --output {words} --words {words}", capsys)[0] == 0
-    for command in ("score spaces white-space", f"align compare spaces white-space {FILES}"):
-        status, out, err = run(command, capsys)
-        assert (status, out) == (1, [])
-        assert "spaces counts words separated by spaces, white-space words separated by any white space" in err
-    shutil.copy("spaces", "same")
-    shutil.copy(f"spaces{SEPARATOR_SUFFIX}", f"same{SEPARATOR_SUFFIX}")
-    assert run(f"align compare spaces same {FILES}", capsys)[0] == 0
+    write("\u00a0", "white-space")
+    Path("more").write_text("0-0\n0-0\n")
+    status, out, err = run(f"align compare links more {FILES}", capsys)
+    assert (status, out) == (1, [])
+    assert "separated by spaces only" in err
 
 
 def test_alignments_and_lists_from_python(here):
@@ -140,25 +115,13 @@ def test_alignments_and_lists_from_python(here):
     assert all(isinstance(alignment, WordAlignment) for alignment in alignments)
 
 
-@pytest.mark.parametrize("words", LINKS)
-def test_gold_links_become_those_of_white_space(words, here):
+def test_gold_links_count_words_of_white_space(here):
     pairs = [tuple(side.format("\u00a0") for side in pair) for pair in zip(SOURCE, TARGET, strict=True)]
-    if words == "spaces":
-        with pytest.raises(ValueError, match=rf"links: {ASKED}Write `white-space` or `spaces` into links.words"):
-            gold_links("links", pairs)
-        Path(f"links{SEPARATOR_SUFFIX}").write_text(words)
-    else:
-        write("\u00a0", words)
+    with pytest.raises(ValueError, match=rf"links: {ASKED}replace these spaces in the text"):
+        gold_links("links", pairs)
+    write("\u00a0", "white-space")
     first, _ = gold_links("links", pairs)
     assert first.sure == {(0, 0), (1, 1), (2, 2), (3, 4), (4, 5), (5, 6), (6, 3)}
-
-
-def test_pieces_of_words_are_linked_each_to_each_or_all_with_all():
-    gold = GoldAlignment(frozenset({(0, 0)}), frozenset({(0, 0), (1, 1)}))
-    found = to_white_space_words(gold, "a\u00a0b c", "d\u00a0e f\u00a0g")
-    assert found.sure == {(0, 0), (1, 1)}
-    assert found.possible == {(0, 0), (0, 1), (1, 0), (1, 1), (2, 2), (2, 3)}
-    assert to_white_space_words(gold, "a\u00a0b c", "d e").sure == {(0, 0), (1, 0)}
 
 
 def test_ambiguous_lines_are_found():
