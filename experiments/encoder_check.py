@@ -4,7 +4,6 @@
     python experiments/encoder_check.py --data ROOT --encoder NAME --output DIR halomi
     python experiments/encoder_check.py --data ROOT --encoder NAME --output DIR hallucinations
     python experiments/encoder_check.py --data ROOT --encoder NAME --model FOLDER --output DIR hallucinations
-    python experiments/encoder_check.py --data ROOT --encoder NAME --output DIR known
 
 ROOT has a folder for each corpus. FOLDER is an aligner that has learned what good pairs look like. DIR is
 results/check.
@@ -19,9 +18,6 @@ results/check.
   beside the mean probability of the words to have no partner), and by word. High-resource directions are those between
   English and Arabic, Chinese, German, Russian and Spanish.
 - `hallucinations`: as in check.py, by the encoder alone or with the aligner of FOLDER.
-- `known`: by how much words are closer to their translation than to another line's, which says whether the encoder
-  knows the languages, and how well planted errors are found all the same: in eight texts, two of them in Romansh that
-  it has never read, and in German with English whose letters are exchanged, or whose words, or half, are made up.
 """
 
 import argparse
@@ -70,11 +66,7 @@ Words = dict[tuple[str, bool], list[tuple[np.ndarray, np.ndarray]]]
 SEED = 3
 KEPT = 0.4  # share of the planted errors that are learned from
 SMALL = 0.6  # of the pairs, for each kind of small error
-# Planted error -> probability that should be high.
-VERDICT_OF = {"omission": "omission", "truncation": "omission", "insertion": "addition", "replacement": "addition",
-              "unrelated": "unrelated"}  # fmt: skip
 FIRST_KINDS = ("omission", "truncation", "insertion", "replacement", "unrelated", "repetition")
-KINDS_IN_RESULTS = {"unrelated": "detached"}  # the committed results have older names
 OTHER_KINDS = ("untranslated", "swapped", *PLANTED_FACTS)
 # Small errors, and the kind whose cause learns from them, too.
 LIKE = {"word": "replacement", "drop": "omission"}
@@ -111,18 +103,6 @@ TEXTS = {
 # Texts of one language, whose words are judged by a network that has read the others while the rest is learned: so
 # words look to the verdict as those of a language that nothing was learned from.
 FOLDS = ({"tatoeba"}, {"ges", "pt"}, {"enfr", "es"}, {"tanaka"})
-# Texts by which it is told what the encoder knows: languages that it has read, and Romansh.
-KNOWN = {
-    "de-en": _clean("de-en", "tatoeba-deen", "valid", 70, 8, ""),
-    "zh-en": _clean("zh-en", "tsinghua-zhen", "test", 70, 6, ""),
-    "ro-en": _clean("ro-en", "wpt-roen", "test", 70, 6, ""),
-    "ja-en, Wikipedia": _clean("ja-en", "kftt-jaen", "test", 70, 6, ""),
-    "en-ja, Tanaka": _clean("en-ja", "tanaka-enja", "dev", 70, 6, ""),
-    "cs-en, captions": _clean("cs-en", "multi30k", "val", 70, 6, ""),
-    "de-rm, by hand": _clean("de-rm", "dermit-derm", "dev", 70, 6, ""),
-    "de-rm, paired by a program": _clean("de-rm", "dermit-derm", "mt-valid", 70, 6, ""),
-}
-SYLLABLES = [consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in "aeiou"]
 
 
 class Line(NamedTuple):
@@ -546,65 +526,6 @@ def hallucinations(options: argparse.Namespace) -> None:
     save(options, name, {"dev.tsv": path}, {"lines": len(pairs), "faults": found})
 
 
-def known(options: argparse.Namespace) -> None:
-    """Tell by how much words are closer to their translation, and how well planted errors are found."""
-    encoder, rng = EncoderPrior.from_pretrained(options.encoder, adapted=False), random.Random(SEED)
-    texts, files, found = {}, {}, {}
-    for name, text in KNOWN.items():
-        rows = [row for row in rows_of(options.data, text) if min(len(side.split()) for side in row) >= text.fewest]
-        rows = rng.sample(rows, text.pairs)
-        texts[name] = [
-            tuple(written([side], one) for side, one in zip(row, text.languages, strict=True)) for row in rows
-        ]
-        files |= {one: options.data / one for one in (text.source, text.target)}
-    letters = list("abcdefghijklmnopqrstuvwxyz")
-    others = dict(zip(letters, rng.sample(letters, len(letters)), strict=True))
-    made = {
-        "de-en, letters exchanged": lambda word: "".join(others.get(letter, letter) for letter in word.lower()),
-        "de-en, words made up": pseudo_word,
-        "de-en, half of the words made up": lambda word: pseudo_word(word) if len(pseudo_word(word)) % 4 else word,
-    }
-    for name, change in made.items():
-        texts[name] = [
-            (source, re.sub(r"[^\W\d_]+", lambda word: change(word[0]), target))  # noqa: B023
-            for source, target in texts["de-en"]
-        ]
-    for name, pairs in texts.items():
-        judge = AskedAllTheSame(encoder)
-        judge.evidence_reader.read_states(
-            [tuple(map(segment, pair)) for pair in pairs]
-        )  # as it is written, before words are parted
-        judge.evidence_reader.learns = False
-        checker = Checker(None, encoder=judge)
-        clean = checker.check(pairs)
-        errors = plant_errors(
-            [tuple(checker.cut(side).words for side in pair) for pair in pairs], FIRST_KINDS[:5], SEED
-        )
-        verdicts = checker.check([(" ".join(error.source), " ".join(error.target)) for error in errors])
-        kinds = {}
-        for kind in FIRST_KINDS[:5]:
-            planted = [one for error, one in zip(errors, verdicts, strict=True) if error.kind == kind]
-            scores = [getattr(one, VERDICT_OF[kind]) for one in (*planted, *clean)]
-            truths = [True] * len(planted) + [False] * len(clean)
-            kinds[KINDS_IN_RESULTS.get(kind, kind)] = {
-                "auc": detection(truths, scores, 0).auc.value,
-                "flagged": float(np.mean([bool(one.flagged) for one in planted])),
-            }
-        found[name] = {
-            "closer_by": judge.evidence_reader.statistics.known,
-            "false_alarms": float(np.mean([bool(one.flagged) for one in clean])),
-            "kinds": kinds,
-        }
-        print(name, found[name], flush=True)
-    save(options, "known", files, {"least": MIN_COVERAGE, "texts": found})
-
-
-def pseudo_word(word: str) -> str:
-    """Return syllables that mean nothing, the same for the same word."""
-    rng = random.Random(word.lower())
-    return "".join(rng.choice(SYLLABLES) for _ in range(max(1, len(word) // 2)))
-
-
 def save(options: argparse.Namespace, name: str, files: dict[str, Path], numbers: dict) -> None:
     """Write DIR/encoder/NAME.json."""
     weights = Path(options.encoder) / WEIGHTS
@@ -627,7 +548,7 @@ def main() -> None:
     PARTS[options.part](options)
 
 
-PARTS = {"learn": learn, "halomi": halomi, "hallucinations": hallucinations, "known": known}
+PARTS = {"learn": learn, "halomi": halomi, "hallucinations": hallucinations}
 
 if __name__ == "__main__":
     main()
