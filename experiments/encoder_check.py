@@ -37,7 +37,7 @@ from detection import detection
 
 from hf_attncal.alignment.encoder_prior import EncoderPrior
 from hf_attncal.checking.check_learning import FALSE_ALARMS, fit_facts, fit_heads, model_inputs
-from hf_attncal.checking.check_model import PLANTED, CheckModel, ModelInputs, fit_lengths
+from hf_attncal.checking.check_model import PLANTED, CheckModel, ModelInputs
 from hf_attncal.checking.checker import Checker, SharedTargets
 from hf_attncal.checking.encoder_check import (
     FILE,
@@ -51,8 +51,8 @@ from hf_attncal.checking.encoder_check import (
 from hf_attncal.checking.encoder_evidence import EncoderEvidence, EvidenceReader, Pair, harmonic_softmax
 from hf_attncal.checking.facts import PLANTED_FACTS
 from hf_attncal.checking.features import Vocabulary
-from hf_attncal.checking.logistic import Network, fit_logistic, fit_network, sigmoid
-from hf_attncal.checking.rules import fit_rules
+from hf_attncal.checking.fitting import fit_lengths, fit_logistic, fit_network, fit_rules
+from hf_attncal.checking.logistic import Network, sigmoid
 from hf_attncal.data.segmentation import Segments, segment
 from hf_attncal.data.translation_errors import plant_errors
 from hf_attncal.data.words import is_punctuation

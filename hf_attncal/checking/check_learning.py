@@ -26,23 +26,28 @@ from .check_model import (
     CheckModel,
     ModelInputs,
     columns_of,
-    fit_lengths,
 )
 from .evidence import Both, LinkEvidence, both, has_counts, read_evidence, script_shares
 from .facts import (
     FACT_GROUPS,
     PLANTED_FACTS,
     BothDenials,
-    DenialCounts,
     FactModel,
     fact_features,
     find_facts,
-    fit_fact_table,
 )
 from .features import Sides, Vocabulary, features_of_words, seen
-from .logistic import Network, fit_logistic, fit_network, mean_network, scaled_features, sigmoid
+from .fitting import (
+    DenialCounts,
+    fit_fact_table,
+    fit_lengths,
+    fit_logistic,
+    fit_network,
+    fit_rules,
+    mean_network,
+)
+from .logistic import Network, scaled_features, sigmoid
 from .number_values import Languages
-from .rules import fit_rules
 
 SAMPLE = 6000  # clean pairs with planted errors
 _FEWEST = 50  # pairs

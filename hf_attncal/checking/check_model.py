@@ -129,7 +129,7 @@ class CheckModel(Generic[Evidence]):
     Args:
         vocabulary: Word frequencies of both sides.
         scripts: Share of the letters in each script, per side.
-        lengths: Parameters of `fit_lengths`.
+        lengths: Parameters of `fitting.fit_lengths`.
         alarm: Probability of `wrong` above which a line is flagged.
         learned: Training data: number of `pairs`, size of the `sample`, `seed`.
         networks: Network of each side, from `features_of_words` to the evidence against a word.
@@ -397,18 +397,3 @@ def _shifted_odds(probability: np.ndarray, alarm: float, other: float) -> np.nda
 
 def columns_of(cause: str) -> list[int]:
     return [FEATURES.index(name) for name in CAUSES[cause].features]
-
-
-def fit_lengths(pairs: Sequence[tuple[str, str]]) -> tuple[float, float, float]:
-    """Fit the median log-ratio of target to source characters, and its variance `fixed + falling / characters`.
-
-    The variance is fitted by least squares; squared deviations are clipped to 1.
-    """
-    ratios = np.array([math.log((len(target) + 1) / (len(source) + 1)) for source, target in pairs])
-    inverse = np.array([1 / (len(source) + 1) for source, _ in pairs])
-    squares = np.minimum((ratios - np.median(ratios)) ** 2, 1)
-    spread = float(inverse.var())
-    falling = float(np.cov(inverse, squares, bias=True)[0, 1]) / spread if spread else 0.0
-    falling = max(0.0, falling)
-    fixed = float(squares.mean() - falling * inverse.mean())
-    return float(np.median(ratios)), max(fixed, 1e-3), falling

@@ -6,11 +6,9 @@ number by its value (`number_values`), a name by its letters, a negation by the 
 a fact without a counterpart is learned from clean pairs, where some facts have none, and from planted errors.
 """
 
-import math
 import re
 from bisect import bisect_right
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -20,14 +18,14 @@ import numpy as np
 from hf_attncal.data.segmentation import Segments
 from hf_attncal.data.words import NEGATIONS
 
-from .evidence import Both, LinkEvidence, both
+from .evidence import Both, LinkEvidence
 from .number_values import Languages, Number, compare_numbers
 from .placeholders import masked
 from .tables import TABLES
 
 FACT_GROUPS: dict[str, list[str]] = TABLES["fact_groups"]  # group of facts -> planted errors that change it
 PLANTED_FACTS = tuple(dict.fromkeys(kind for kinds in FACT_GROUPS.values() for kind in kinds))
-_LONG, _SHORT, _IN_WORDS, NEGATION, _NAME = range(len(FACT_GROUPS))
+_LONG, SHORT, IN_WORDS, NEGATION, _NAME = range(len(FACT_GROUPS))
 _SHORT_DIGITS = 2
 # Bin edges for a field of `LinkEvidence`; few bins, as planted facts are few.
 FACT_EDGES = {"known": (-3.0, 0.0, 2.0, 4.0, 6.0), "best": (0.1, 0.3, 0.6, 0.9)}
@@ -42,16 +40,7 @@ _QUOTES = frozenset("\"'“”„«»‹›`‘’")
 _NO_DENIAL_BEFORE = frozenset(
     ("only", "least", "nur", "zuletzt", "seulement", "solo", "sólo", "solamente", "soltanto")
 )
-# Shares of its lines with a negation only on the other side, above which a word denies, and is a negation.
-_DENIES_FROM, _IS_NEGATION_FROM = 0.3, 0.6
-_DENIED_OFTEN = 5  # lines
-# A word is kept if it is also on the other side in more than this share of its lines. The first share is used with
-# which at most `_MAY_LACK` of the clean lines lack a kept word.
-_KEPT_FROM, _MAY_LACK = (0.85, 0.9, 0.95, 0.98), 0.002
-_NONE_KNOWN = 0.002  # share of lines with a known negation below which the negations of the language are unknown
-_PRIOR = 5  # pseudo-counts of a cell, distributed as over all groups
-_FEWEST = 5  # planted words of a group and a side, below which it has no evidence
-_MOST_EVIDENCE = 8.0
+MOST_EVIDENCE = 8.0
 
 
 # Status of a fact: missing on the other side, present, or a missing number where that side has another one.
@@ -71,7 +60,7 @@ FactEvidence = tuple[int, int, float]  # place, group, and the evidence against 
 
 
 class Denials(NamedTuple):
-    """Words of negation of one side in addition to the built-in lists, learned by `DenialCounts`; in lower case.
+    """Further words of negation of one side beside the built-in lists, by `fitting.DenialCounts`; in lower case.
 
     Args:
         words: Words that may translate a negation ("ohne", "verschweigen").
@@ -86,74 +75,6 @@ class Denials(NamedTuple):
 
 NO_DENIALS = (Denials(frozenset(), frozenset()),) * 2
 BothDenials = Both[Denials]
-
-
-class DenialCounts:
-    """Counts over clean pairs to find words that deny, and words that translations keep.
-
-    A word denies if its lines have no known negation, but the other side often has one. A word is kept if it is nearly
-    always on both sides.
-    """
-
-    def __init__(self) -> None:
-        self._lines, self._denied = [0, 0], [0, 0]  # lines without a known negation; those with one on the other side
-        self._of_words: tuple[Counter, Counter] = (Counter(), Counter())
-        self._of_denied: tuple[Counter, Counter] = (Counter(), Counter())
-        self._known = [0, 0]
-        self._shared: Counter = Counter()
-
-    def passing(self, pairs: Iterable[tuple[Sequence[str], Sequence[str]]]) -> Iterator:
-        """Yield all pairs unchanged, and count their words."""
-        for pair in pairs:
-            sides = [{word.lower() for word in words} for words in pair]
-            self._shared.update(word for word in sides[0] & sides[1] if len(word) > 2 and word.isalpha())
-            denies = [not NEGATIONS.isdisjoint(words) for words in sides]
-            for side, words in enumerate(sides):
-                self._known[side] += denies[side]
-                if not denies[side]:
-                    self._lines[side] += 1
-                    self._of_words[side].update(words)
-                    if denies[1 - side]:
-                        self._denied[side] += 1
-                        self._of_denied[side].update(words)
-            yield pair
-
-    def found(self) -> BothDenials:
-        """Return the words of negation of both sides, without kept words."""
-        return both(map(self._found, (0, 1)))
-
-    def keeping(
-        self, denials: BothDenials, counts: Sequence[Mapping[str, int]], lines: Sequence[LinkEvidence]
-    ) -> BothDenials:
-        """Return denials with kept words: as many as possible while clean lines hardly lack any.
-
-        Args:
-            denials: Words of negation of both sides.
-            counts: Count of each word, per side.
-            lines: Clean lines.
-        """
-        for least in _KEPT_FROM:
-            kept_words = (
-                frozenset(w for w, often in self._shared.items() if often > least * (of_side.get(w, math.inf) + 1))
-                for of_side in counts
-            )
-            extended = both(one._replace(kept=words) for one, words in zip(denials, kept_words, strict=True))
-            lacking = [not all(has for *_, has in kept_names(line.source, line.target, extended)) for line in lines]
-            if sum(lacking) <= _MAY_LACK * len(lines):
-                return extended
-        return denials
-
-    def _found(self, side: int) -> Denials:
-        usual = self._denied[side] / max(1, self._lines[side])
-        least = max(_DENIES_FROM, min(_IS_NEGATION_FROM, 3 * usual))
-        shares = {
-            word: count / self._of_words[side][word]
-            for word, count in self._of_denied[side].items()
-            if count >= _DENIED_OFTEN and count >= least * self._of_words[side][word]
-        }
-        none_known = self._known[side] < _NONE_KNOWN * sum(self._lines)
-        negations = [word for word, share in shares.items() if none_known and share >= _IS_NEGATION_FROM]
-        return Denials(frozenset(shares), frozenset(negations))
 
 
 def kept_names(source: Segments, target: Segments, denials: BothDenials) -> list[tuple[int, int, bool]]:
@@ -242,7 +163,7 @@ def _words_of(side: Segments, numbers: Sequence[Number]) -> dict[int, tuple[int,
     starts = [start for start, _ in spans]
     for number in numbers:
         length = number.stop - number.start
-        group = _IN_WORDS if number.in_words else _SHORT if length <= _SHORT_DIGITS else _LONG
+        group = IN_WORDS if number.in_words else SHORT if length <= _SHORT_DIGITS else _LONG
         for place in range(bisect_right(starts, number.start) - 1, bisect_right(starts, number.stop - 1)):
             if number.in_words and not side.words[place][0].isalpha():
                 continue
@@ -383,7 +304,7 @@ def fact_features(evidence: Sequence[Sequence[FactEvidence]]) -> list[float]:
     for side, found in enumerate(evidence):
         for _, group, value in found:
             column = side * len(FACT_GROUPS) + group
-            values[column] = max(values[column], min(value, _MOST_EVIDENCE))
+            values[column] = max(values[column], min(value, MOST_EVIDENCE))
     return values
 
 
@@ -397,46 +318,3 @@ def changed_facts(evidence: Sequence[Sequence[FactEvidence]]) -> tuple[str, ...]
     if group == NEGATION:
         return ("negation added" if side else "negation lost",)
     return ("wrong name" if group == _NAME else "wrong number",)
-
-
-def fit_fact_table(
-    good: Sequence[LinkEvidence],
-    bad: Sequence[tuple[LinkEvidence, str, Both[Sequence[int]]]],
-    field: str,
-    languages: Languages = (None, None),
-    denials: BothDenials = NO_DENIALS,
-) -> np.ndarray:
-    """Fit the `FactModel.table`.
-
-    Numbers are compared only by value, so their bins have the same evidence.
-
-    Args:
-        good: Evidence of clean pairs.
-        bad: Evidence of pairs with planted errors, their kind, and the indices of the changed words on each side.
-        field: Field of `LinkEvidence`, see `FactModel`.
-        languages, denials: See `find_facts`.
-    """
-    edges, kinds = FACT_EDGES[field], list(FACT_GROUPS.values())
-    counts = np.zeros((2, 2, len(kinds), 3, len(edges) + 1))  # clean or changed, side, group, status, bin
-    nowhere: Both[Sequence[int]] = (), ()
-    lines = [(0, line, "", nowhere) for line in good] + [(1, *line) for line in bad]
-    for changed, line, kind, places in lines:
-        for side, facts in enumerate(find_facts(line.source, line.target, languages, denials)):
-            values = getattr(line, field)[side]
-            for place, group, how in facts:
-                if not changed or (kind in kinds[group] and place in places[side]):
-                    counts[changed, side, group, how, bisect_right(edges, values[place])] += 1
-    logs = []
-    for changed, of_all in enumerate(counts):
-        bins = of_all.sum(axis=(0, 1)) + 0.5
-        if changed:
-            of_all[:, _IN_WORDS] = of_all[:, _SHORT]  # only digits are planted
-        bins /= bins.sum(axis=-1, keepdims=True)
-        of_has = of_all.sum(axis=-1)
-        has = (of_has + 0.5) / (of_has.sum(axis=-1, keepdims=True) + 1.5)
-        inside = (of_all + _PRIOR * bins) / (of_has[..., None] + _PRIOR)
-        inside[:, : _IN_WORDS + 1] = 1.0
-        logs.append(np.log(has)[..., None] + np.log(inside))
-    table = logs[1] - logs[0]
-    table[counts[1].sum(axis=(-1, -2)) < _FEWEST] = 0.0
-    return np.clip(table, -_MOST_EVIDENCE, _MOST_EVIDENCE)

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from hf_attncal.data.segmentation import Segments
 
 from .copies import copied_words
-from .evidence import LinkEvidence
 from .facts import EXCHANGED, LACKS, NEGATION, NO_DENIALS, BothDenials, find_facts, kept_names, words_with_numbers
 from .number_values import Languages
 from .placeholders import ADDRESS, MASK, Span, compare_placeholders, masked
@@ -289,19 +288,6 @@ def _names(source: Segments, target: Segments, denials: BothDenials) -> Break | 
 
 def _word(side: Segments, place: int) -> tuple[str, Span]:
     return side.words[place], side.spans[place]
-
-
-def fit_rules(
-    lines: Iterable[LinkEvidence], languages: Languages, denials: BothDenials = NO_DENIALS
-) -> dict[str, float]:
-    """Return the share of clean lines that break each rule, with add-one smoothing."""
-    counts, total = dict.fromkeys(RULE_NAMES, 1), 1
-    for line in lines:
-        total += 1
-        checked = check_rules(line.source, line.target, languages, denials)
-        for name in filter(checked.get, RULE_NAMES):
-            counts[name] += 1
-    return {name: count / total for name, count in counts.items()}
 
 
 def wrong_by_rules(broken: Iterable[str], shares: Mapping[str, float]) -> float:

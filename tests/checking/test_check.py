@@ -16,7 +16,7 @@ from hf_attncal.alignment import WordAligner
 from hf_attncal.alignment.aligner_job import AlignerConfig, AlignerJob
 from hf_attncal.checking.alarms import TextAlarms
 from hf_attncal.checking.check_learning import KIND_WEIGHTS, learn_check, without
-from hf_attncal.checking.check_model import CHECK_FILE, PLANTED, CheckModel, fit_lengths
+from hf_attncal.checking.check_model import CHECK_FILE, PLANTED, CheckModel
 from hf_attncal.checking.check_self_test import FAULTS, plant_and_check
 from hf_attncal.checking.check_summary import SHARES, compare_counts, count_faults, summarize_counts
 from hf_attncal.checking.checked_text import checked_lines
@@ -31,7 +31,8 @@ from hf_attncal.checking.features import (
     side_by_side,
     strongest_runs,
 )
-from hf_attncal.checking.logistic import Network, fit_logistic, fit_network, mean_network
+from hf_attncal.checking.fitting import fit_lengths, fit_logistic, fit_network, mean_network
+from hf_attncal.checking.logistic import Network
 from hf_attncal.checking.rules import Break
 from hf_attncal.checking.verdicts import NOTES, VERDICTS
 from hf_attncal.data.segmentation import segment

@@ -14,14 +14,13 @@ from hf_attncal.checking.facts import (
     LACKS,
     NEGATION,
     PLANTED_FACTS,
-    DenialCounts,
     Fact,
     FactModel,
     fact_features,
     find_facts,
-    fit_fact_table,
     kept_names,
 )
+from hf_attncal.checking.fitting import DenialCounts, fit_fact_table
 from hf_attncal.data.segmentation import white_space_words
 
 
