@@ -110,7 +110,7 @@ def open_to_align(
         running: Device and other options of the run.
         read: Settings to change by name, or words `layer=8` of a command line. Default: None.
         adapt: Load an aligner that can adapt to the text. Default: False.
-        encoder: Encoder that helps, see `open_encoder`. Default: None.
+        encoder: `EncoderPrior` that helps. Default: None.
         checked: Options to check with `WordAligner.check`.
 
     Raises:
@@ -129,7 +129,7 @@ def open_to_align(
         if changes:
             aligner.choose(**changes)
         if encoder is not None:
-            aligner.use_encoder(open_encoder(encoder, running))
+            aligner.use_encoder(encoder)
         aligner.check(**checked)
     except ValueError as error:
         name = model if named else "The model"
@@ -200,10 +200,6 @@ def changes_of(read: Mapping[str, Any] | Sequence[str] | None) -> dict[str, Any]
 
 # ---- encoders ----
 
-# oneDNN keeps the compiled kernels of the last 1,024 shapes, half a megabyte each. Batches of a text rarely have the
-# same shapes. (Training is slower with this number.)
-_KERNELS_IN_MEMORY = "64"
-
 
 def name_of_encoder(encoder: Any) -> str:
     """Return the folder or Hub name of an encoder; raise CommandError if it does not exist."""
@@ -221,29 +217,3 @@ def check_encoder(encoder: Any) -> None:
     """Raise CommandError if the named encoder does not exist; loaded encoders are not checked."""
     if isinstance(encoder, str | os.PathLike):
         name_of_encoder(encoder)
-
-
-def open_encoder(encoder: Any, running: Running, adapted: bool = True) -> Any:
-    """Load an `EncoderPrior`.
-
-    Args:
-        encoder: Folder or Hub name, or "auto" for the default; a loaded one or None is returned unchanged.
-        running: Device and other options of the run, except `dtype` and `revision`.
-        adapted: See `EncoderPrior.from_pretrained`. Default: True.
-
-    Raises:
-        CommandError: an encoder that cannot be loaded or is of another kind.
-    """
-    if encoder is None or not isinstance(encoder, str | os.PathLike):
-        return encoder
-    name = name_of_encoder(encoder)
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", _KERNELS_IN_MEMORY)  # read at the first multiplication
-    with load_errors(name):
-        from .encoder_prior import EncoderPrior
-
-        return EncoderPrior.from_pretrained(
-            name,
-            device=choose_device(running),
-            trust_remote_code=running.trust_remote_code,
-            adapted=adapted,
-        )

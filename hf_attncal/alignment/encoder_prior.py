@@ -19,76 +19,51 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors import safe_open
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
-from transformers import AutoModel
 
 from hf_attncal.data.segmentation import characters
 from hf_attncal.data.words import NO_WORD, WordTokens
-from hf_attncal.inference.files import file_beside
-from hf_attncal.inference.loading import load_whole
-from hf_attncal.inference.opening import bf16_is_fast
 from hf_attncal.io.messages import LOG
-from hf_attncal.layouts import AUTO_ENCODER, DEFAULT_ENCODER, WEIGHTS
-from hf_attncal.models.loading import check_finite
 
-from .encoder_reader import EncoderReader, rows_in_file
+from .encoder_reader import EncoderLayer
 from .likelihood_ratio import EncoderFactors, LikelihoodRatio
 from .sources import Words
 
 TEMPERATURE = 0.07
-_HEIGHT = 0.6  # share of the layers to run: the 7th of 12 has a lower AER than the 8th on every dev set
 # Maximum number of pairs to learn the statistics of the languages from, and to read at once.
 SAMPLE_PAIRS = 512
 _BATCH_TOKENS = 2048
 # Shares of words recognised beyond chance at which the strength d starts to rise from 0, and reaches 1.
 _MIN_RECOGNISED, _ENOUGH_RECOGNISED = 0.02, 0.1
 _MAX_SHARE = 0.5
-LEARNED_FILE = Path(__file__).with_name("encoder_adapter.safetensors")
-_LAYER, _PROBE = "layer", "probe"
 _MAX_CHARACTERS = 200  # a longer word, such as an image in base64, is read up to here
 _MAX_CAPITALS = 0.75  # share of capitals above which a sentence is lower-cased
+LEARNED_FILE = Path(__file__).with_name("encoder_adapter.safetensors")
+_LAYER, _PROBE = "layer", "probe"
 _MIN_COSINE = 0.9  # between the encoder's probe weights and those in the file; 0.99 after 4-bit quantisation
 
 
-class EncoderPrior:
-    """Pretrained encoder that helps a `WordAligner`.
+class EncoderPrior(EncoderLayer):
+    """Pretrained encoder that helps a `WordAligner`; arguments and attributes as for `EncoderLayer`.
 
     The means of the languages and the weight of the encoder are learned from the first text; use a new object for
     other languages.
 
-    Args:
-        model: Encoder, or a model with one. Layers above `layer` are removed, the others are converted to `dtype`.
-        tokenizer: Tokenizer of the model.
-        layer: 0 for the input of the first layer, n for the output of the nth; negative numbers count from the top.
-            Default: None, `default_layer`.
-        dtype: Type of the layers. Default: None, bfloat16 if the processor multiplies it fast.
-
     Attributes:
         known: Share of words recognised beyond chance, per side; None before the first text.
-        adapted: True if the weights were adapted to word alignment.
-
-    Raises:
-        ValueError: see `EncoderReader`; also an unknown layer.
 
     Warns:
         UserWarning: an encoder that does not cover the languages of the first text.
     """
 
-    def __init__(
-        self,
-        model,
-        tokenizer,
-        layer: int | None = None,
-        dtype: torch.dtype | None = None,
-    ):
-        self.reader = EncoderReader(model.eval(), tokenizer)
-        if dtype is None and model.device.type == "cpu" and bf16_is_fast():
-            dtype = torch.bfloat16
-        self.dtype = dtype or model.dtype
-        self.layer = lowered(self.reader, default_layer(model) if layer is None else layer, dtype)
-        self.adapted = False
+    def __init__(self, model, tokenizer, layer: int | None = None, dtype: torch.dtype | None = None):
+        super().__init__(model, tokenizer, layer, dtype)
         self.forget()
+
+    @staticmethod
+    def adapt(encoder, layer: int) -> bool:
+        return adapt_encoder(encoder, layer)
 
     def forget(self) -> None:
         """Forget the statistics of the last text."""
@@ -96,42 +71,6 @@ class EncoderPrior:
         self.likelihood = LikelihoodRatio()
         self._means: list[Tensor] = []
         self._cache: dict[Words, np.ndarray] = {}
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        name: str | Path = DEFAULT_ENCODER[0],
-        *,
-        device: str | torch.device = "cpu",
-        dtype: torch.dtype | None = None,
-        trust_remote_code: bool = False,
-        revision: str | None = None,
-        adapted: bool = True,
-    ) -> "EncoderPrior":
-        """Load an encoder from a folder or the Hub; see `WordAligner.from_pretrained` for the other arguments.
-
-        Args:
-            adapted: Adapt the weights of the default encoder to word alignment (`adapt_encoder`). Default: True.
-
-        Raises:
-            OSError, ValueError: a missing encoder, or see the class.
-        """
-        if name == AUTO_ENCODER:
-            name = DEFAULT_ENCODER[0]
-        if name == DEFAULT_ENCODER[0] and revision is None and not Path(name).is_dir():
-            revision = DEFAULT_ENCODER[1]
-        model, tokenizer = load_whole(
-            AutoModel, name, finite=False, trust_remote_code=trust_remote_code, revision=revision
-        )
-        layer = default_layer(model)
-        was_adapted = adapted and adapt_encoder(model.base_model, layer)
-        prior = cls(model.to(device), tokenizer, layer, dtype)
-        prior.adapted = was_adapted
-        words = prior.reader.encoder.get_input_embeddings()
-        rows = rows_in_file(file_beside(name, WEIGHTS, revision), words, prior.dtype)
-        if rows is not None:
-            prior.reader.encoder.set_input_embeddings(rows)
-        return prior
 
     def remember(self, pairs: Sequence[Words]) -> list[np.ndarray]:
         """Return `cells` of pairs, and replace the cache by them."""
@@ -260,46 +199,6 @@ def recognised(pairs: Sequence[np.ndarray], mismatched: Sequence[np.ndarray]) ->
             words[kind] += cells.shape
     share, chance = best / np.maximum(words, 1)
     return tuple(((share - chance) / np.maximum(1 - chance, 1e-9)).tolist())
-
-
-def default_layer(model) -> int:
-    """Return the default layer: three fifths of the way up."""
-    return round(_HEIGHT * model.config.get_text_config().num_hidden_layers)
-
-
-def lowered(reader: EncoderReader, layer: int, dtype: torch.dtype | None = None) -> int:
-    """Remove the layers above one from an encoder, convert the others to `dtype`, and return the layer, from 0.
-
-    The word embeddings are not converted, because they are read from the file as needed.
-
-    Raises:
-        ValueError: an unknown layer, or weights that are not finite.
-    """
-    count = reader.model.config.get_text_config().num_hidden_layers
-    if not -count <= layer + (layer < 0) <= count:
-        raise ValueError(f"`layer` must be from {-count - 1} to {count} of the encoder, got {layer}.")
-    layer += (count + 1) * (layer < 0)
-    encoder = reader.encoder
-    for module in encoder.modules():
-        if isinstance(module, nn.ModuleList) and len(module) == count:
-            del module[max(layer, 1) :]  # layer 0 is the input of the first layer
-            break
-    words = encoder.get_input_embeddings()
-    for module in encoder.children() if dtype is not None else ():
-        if module is words:
-            continue
-        if words not in module.modules():
-            module.to(dtype)
-            continue
-        for part in module.children():
-            if part is not words:
-                part.to(dtype)
-    if dtype is not None:
-        words.register_forward_hook(lambda _, __, states: states.to(dtype))
-    for module in encoder.modules():
-        if isinstance(module, nn.ModuleList):
-            check_finite(module)
-    return layer
 
 
 def _harmonic(source: Tensor, target: Tensor) -> np.ndarray:

@@ -1,17 +1,32 @@
-"""States of a multilingual encoder (BERT, XLM-R, ...) for the words of a text, with special tokens around it."""
+"""A multilingual encoder (BERT, XLM-R, ...), opened up to one layer, and the states of its tokens for a text."""
 
 import json
 import os
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from transformers import AutoModel
 
 from hf_attncal.data.batching import padded
 from hf_attncal.data.words import WordTokens, tokenize_words
+from hf_attncal.inference.files import file_beside
+from hf_attncal.inference.loading import load_whole
+from hf_attncal.inference.opening import bf16_is_fast, choose_device, load_errors
+from hf_attncal.inference.running import Running
+from hf_attncal.layouts import AUTO_ENCODER, DEFAULT_ENCODER, WEIGHTS
+from hf_attncal.models.loading import check_finite
+
+from .aligner_opening import name_of_encoder
+
+_HEIGHT = 0.6  # share of the layers to run: the 7th of 12 has a lower AER than the 8th on every dev set
+# oneDNN keeps the compiled kernels of the last 1,024 shapes, half a megabyte each. Batches of a text rarely have the
+# same shapes. (Training is slower with this number.)
+_KERNELS_IN_MEMORY = "64"
 
 _TYPES: dict[str, tuple[torch.dtype, np.dtype]] = {
     "F32": (torch.float32, np.dtype(np.uint32)),
@@ -129,6 +144,132 @@ class EncoderReader:
             states = self.states(full)[layer].cpu() if full else None
             for row, n in enumerate(batch):
                 yield n, torch.zeros(0, 1) if states is None or not len(ids[n]) else states[row, : len(ids[n])]
+
+
+class EncoderLayer:
+    """A layer of a pretrained encoder, without the layers above it.
+
+    Args:
+        model: Encoder, or a model with one. Layers above `layer` are removed, the others are converted to `dtype`.
+        tokenizer: Tokenizer of the model.
+        layer: 0 for the input of the first layer, n for the output of the nth; negative numbers count from the top.
+            Default: None, `default_layer`.
+        dtype: Type of the layers. Default: None, bfloat16 if the processor multiplies it fast.
+
+    Attributes:
+        adapted: True if the weights were adapted to word alignment, which only `EncoderPrior` does.
+
+    Raises:
+        ValueError: see `EncoderReader`; also an unknown layer.
+    """
+
+    def __init__(self, model, tokenizer, layer: int | None = None, dtype: torch.dtype | None = None):
+        self.reader = EncoderReader(model.eval(), tokenizer)
+        if dtype is None and model.device.type == "cpu" and bf16_is_fast():
+            dtype = torch.bfloat16
+        self.dtype = dtype or model.dtype
+        self.layer = lowered(self.reader, default_layer(model) if layer is None else layer, dtype)
+        self.adapted = False
+
+    @classmethod
+    def open(cls, encoder: Any, running: Running) -> Any:
+        """Load an encoder by name.
+
+        Args:
+            encoder: Folder or Hub name, or "auto" for the default; a loaded one or None is returned unchanged.
+            running: Device and other options of the run, except `dtype` and `revision`.
+
+        Raises:
+            CommandError: an encoder that cannot be loaded or is of another kind.
+        """
+        if encoder is None or not isinstance(encoder, str | os.PathLike):
+            return encoder
+        name = name_of_encoder(encoder)
+        os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", _KERNELS_IN_MEMORY)  # read at the first product
+        with load_errors(name):
+            device = choose_device(running)
+            return cls.from_pretrained(name, device=device, trust_remote_code=running.trust_remote_code)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name: str | Path = DEFAULT_ENCODER[0],
+        *,
+        device: str | torch.device = "cpu",
+        dtype: torch.dtype | None = None,
+        trust_remote_code: bool = False,
+        revision: str | None = None,
+        adapted: bool = True,
+    ) -> Self:
+        """Load an encoder from a folder or the Hub; see `WordAligner.from_pretrained` for the other arguments.
+
+        Args:
+            adapted: Adapt the weights of the default encoder to word alignment, if the class does. Default: True.
+
+        Raises:
+            OSError, ValueError: a missing encoder, or see the class.
+        """
+        if name == AUTO_ENCODER:
+            name = DEFAULT_ENCODER[0]
+        if name == DEFAULT_ENCODER[0] and revision is None and not Path(name).is_dir():
+            revision = DEFAULT_ENCODER[1]
+        model, tokenizer = load_whole(
+            AutoModel, name, finite=False, trust_remote_code=trust_remote_code, revision=revision
+        )
+        layer = default_layer(model)
+        was_adapted = adapted and cls.adapt(model.base_model, layer)
+        encoder = cls(model.to(device), tokenizer, layer, dtype)
+        encoder.adapted = was_adapted
+        words = encoder.reader.encoder.get_input_embeddings()
+        rows = rows_in_file(file_beside(name, WEIGHTS, revision), words, encoder.dtype)
+        if rows is not None:
+            encoder.reader.encoder.set_input_embeddings(rows)
+        return encoder
+
+    @staticmethod
+    def adapt(encoder, layer: int) -> bool:
+        """Adapt the weights of an encoder of which a layer will be read; return whether that was done."""
+        return False
+
+
+def default_layer(model) -> int:
+    """Return the default layer: three fifths of the way up."""
+    return round(_HEIGHT * model.config.get_text_config().num_hidden_layers)
+
+
+def lowered(reader: EncoderReader, layer: int, dtype: torch.dtype | None = None) -> int:
+    """Remove the layers above one from an encoder, convert the others to `dtype`, and return the layer, from 0.
+
+    The word embeddings are not converted, because they are read from the file as needed.
+
+    Raises:
+        ValueError: an unknown layer, or weights that are not finite.
+    """
+    count = reader.model.config.get_text_config().num_hidden_layers
+    if not -count <= layer + (layer < 0) <= count:
+        raise ValueError(f"`layer` must be from {-count - 1} to {count} of the encoder, got {layer}.")
+    layer += (count + 1) * (layer < 0)
+    encoder = reader.encoder
+    for module in encoder.modules():
+        if isinstance(module, nn.ModuleList) and len(module) == count:
+            del module[max(layer, 1) :]  # layer 0 is the input of the first layer
+            break
+    words = encoder.get_input_embeddings()
+    for module in encoder.children() if dtype is not None else ():
+        if module is words:
+            continue
+        if words not in module.modules():
+            module.to(dtype)
+            continue
+        for part in module.children():
+            if part is not words:
+                part.to(dtype)
+    if dtype is not None:
+        words.register_forward_hook(lambda _, __, states: states.to(dtype))
+    for module in encoder.modules():
+        if isinstance(module, nn.ModuleList):
+            check_finite(module)
+    return layer
 
 
 def _best_windows(parts: Sequence[tuple[int, slice]], lengths: Sequence[int], longest: int) -> tuple[Tensor, Tensor]:

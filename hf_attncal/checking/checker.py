@@ -43,7 +43,7 @@ from .verdicts import (
 )
 
 if TYPE_CHECKING:
-    from hf_attncal.alignment.encoder_prior import EncoderPrior
+    from hf_attncal.alignment.encoder_reader import EncoderLayer
 
     from .encoder_check import EncoderJudge
 
@@ -182,7 +182,7 @@ class Checker:
 
     @classmethod
     def from_pretrained(
-        cls, name: str | Path | None = None, *, encoder: "str | Path | EncoderPrior | None" = None, **options
+        cls, name: str | Path | None = None, *, encoder: "str | Path | EncoderLayer | None" = None, **options
     ) -> "Checker":
         """Load an aligner with its `check.json`, an encoder, or both.
 
@@ -439,13 +439,13 @@ def open_checker(model: Any, running: Running, encoder: Any = None, alarm: float
     Args:
         model: folder or Hub name of an aligner, or one that is loaded; or a `Checker`. None: the encoder alone.
         running: device, batch size and limits.
-        encoder: see `alignment.aligner_opening.open_encoder`.
+        encoder: see `alignment.encoder_reader.EncoderLayer.open`.
         alarm: see `Checker`.
 
     Raises:
         CommandError: One of them cannot be loaded, or the aligner has no `check.json`.
     """
-    from hf_attncal.alignment.aligner_opening import check_encoder, open_encoder
+    from hf_attncal.alignment.aligner_opening import check_encoder
 
     if model is None and encoder is None:
         raise CommandError("MODEL or --encoder must be given: a word aligner, or an encoder.")
@@ -463,10 +463,12 @@ def open_checker(model: Any, running: Running, encoder: Any = None, alarm: float
         with user_errors((OSError, ValueError)):
             check = saved_check(name)
     if encoder is not None:
+        from hf_attncal.alignment.encoder_reader import EncoderLayer
+
         from .encoder_check import EncoderJudge
 
         with user_errors((ValueError,)):
-            judge = EncoderJudge(open_encoder(encoder, running, adapted=False))
+            judge = EncoderJudge(EncoderLayer.open(encoder, running))
     with user_errors((ValueError,)):
         return Checker(aligner, check, judge, alarm)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hf_attncal.alignment.encoder_prior import EncoderPrior
+from hf_attncal.alignment.encoder_reader import EncoderLayer
 from hf_attncal.data.words import is_punctuation
 from hf_attncal.io.messages import LOG
 from hf_attncal.layouts import DEFAULT_ENCODER
@@ -169,7 +169,7 @@ class EncoderJudge:
 
     languages: Languages = (None, None)
 
-    def __init__(self, encoder: EncoderPrior):
+    def __init__(self, encoder: EncoderLayer):
         if encoder.adapted:
             raise ValueError("`encoder` is adapted to word alignment. For a check, load it with `adapted=False`.")
         self._model, network, common, expected_kind = saved_encoder_check()
@@ -185,10 +185,10 @@ class EncoderJudge:
         self._reported: tuple | None = None
 
     @classmethod
-    def from_pretrained(cls, encoder: str | Path | EncoderPrior, device: str = "cpu") -> "EncoderJudge":
+    def from_pretrained(cls, encoder: str | Path | EncoderLayer, device: str = "cpu") -> "EncoderJudge":
         """Load an encoder from a folder or the Hub; a loaded one is used as it is."""
         if isinstance(encoder, str | Path):
-            encoder = EncoderPrior.from_pretrained(encoder, device=device, adapted=False)
+            encoder = EncoderLayer.from_pretrained(encoder, device=device)
         return cls(encoder)
 
     @property
@@ -247,7 +247,7 @@ class EncoderJudge:
         )
 
 
-def encoder_kind(encoder: EncoderPrior) -> dict:
+def encoder_kind(encoder: EncoderLayer) -> dict:
     """Return the kind of an encoder: its architecture, layer and tokenizer, which fine-tuning keeps."""
     config, tokenizer = encoder.reader.model.config, encoder.reader.tokenizer
     kind = {name: getattr(config, name, None) for name in ("model_type", "hidden_size", "vocab_size")}

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from hf_attncal.alignment.encoder_prior import EncoderPrior
+from hf_attncal.alignment.encoder_reader import EncoderLayer
 from hf_attncal.data.segmentation import Segments, segment
 from hf_attncal.data.words import is_punctuation
 
@@ -122,7 +122,7 @@ class EvidenceReader:
         learns: True while the statistics adapt to the pairs that are read.
     """
 
-    def __init__(self, encoder: EncoderPrior, network: Network | None, common: np.ndarray):
+    def __init__(self, encoder: EncoderLayer, network: Network | None, common: np.ndarray):
         self.encoder, self.network, self.common = encoder, network, common
         self.statistics = text_statistics([], common)
         self.learns = True

@@ -97,7 +97,7 @@ def align_quick(
 
     import torch
 
-    from hf_attncal.alignment.aligner_opening import open_encoder
+    from hf_attncal.alignment.encoder_prior import EncoderPrior
     from hf_attncal.alignment.statistical import quick_aligner
     from hf_attncal.alignment.streaming import align_text
 
@@ -105,7 +105,7 @@ def align_quick(
         torch.set_num_threads(running.threads)
     counted = text.pairs()
     with user_errors():
-        prior = open_encoder(encoder, running)
+        prior = EncoderPrior.open(encoder, running)
         aligner = quick_aligner([*counted, *beside.pairs()], tokenize=tokenize, words=words, encoder=prior)
     return align_text(
         aligner,

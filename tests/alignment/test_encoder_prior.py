@@ -25,10 +25,10 @@ from transformers import (
 
 from hf_attncal import WordAligner, align, align_quick, train_aligner
 from hf_attncal.alignment import count_learner, encoder_prior, statistical
-from hf_attncal.alignment.aligner_opening import name_of_encoder, open_encoder
+from hf_attncal.alignment.aligner_opening import name_of_encoder
 from hf_attncal.alignment.count_learner import CountLearner
-from hf_attncal.alignment.encoder_prior import TEMPERATURE, EncoderPrior, default_layer
-from hf_attncal.alignment.encoder_reader import EmbeddingRows, EncoderReader, rows_in_file
+from hf_attncal.alignment.encoder_prior import TEMPERATURE, EncoderPrior
+from hf_attncal.alignment.encoder_reader import EmbeddingRows, EncoderReader, default_layer, rows_in_file
 from hf_attncal.alignment.likelihood_ratio import MOST, EncoderFactors, LikelihoodRatio
 from hf_attncal.alignment.seq2seq import Seq2SeqAttention
 from hf_attncal.alignment.statistical import quick_aligner
@@ -489,7 +489,7 @@ def test_few_kernels_are_kept_in_memory(folder, monkeypatch, given, expected):
     monkeypatch.setenv(name, given or "")
     if given is None:
         monkeypatch.delenv(name)
-    open_encoder(str(folder), Running(device="cpu"))
+    EncoderPrior.open(str(folder), Running(device="cpu"))
     assert os.environ[name] == expected
 
 
