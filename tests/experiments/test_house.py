@@ -3,11 +3,13 @@
 import json
 
 import house
+import pytest
 import walks
 
 from hf_attncal.command_table import COMMANDS
 
 
+@pytest.mark.slow
 def test_a_file_is_written_and_keeps_the_minutes_of_the_tests(tmp_path, monkeypatch):
     stops = [walks.Stop("hf_attncal/io/files.py", "sha256"), walks.Stop("hf_attncal/data/corpora.py", "read_parallel")]
     monkeypatch.setattr(walks, "WALKS", {"short": lambda folder: stops})
