@@ -208,8 +208,7 @@ class TrainingRequest:
             f"{folder}: {results['steps']} steps in {results['wall_seconds'] / 60:.1f} minutes",
             f"Use it: {use.format(shlex.quote(folder))}",
         ]
-        verdict = [results["verdict"]["text"]] if "verdict" in results else []
-        return TrainingResult(Path(folder), results, (*lines, *scores(results), *verdict))
+        return TrainingResult(Path(folder), results, (*lines, *scores(results)))
 
 
 def _file_names(paths: Paths | None) -> list[str]:

@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, ClassVar, Literal
@@ -31,11 +30,9 @@ from hf_attncal.hub.model_cards import write_model_card
 from hf_attncal.inference.generation import Search, generate_lines, longer_than, position_limit, source_limit
 from hf_attncal.inference.loading import model_config
 from hf_attncal.inference.reading import decoder_size
-from hf_attncal.inference.source_use import MOST_READ, source_use
 from hf_attncal.inference.word_attention import attention_report
 from hf_attncal.io.files import write_text
 from hf_attncal.metrics.bleu import bleu
-from hf_attncal.metrics.trust import verdict_of
 from hf_attncal.models.calibration import calibration_of
 from hf_attncal.models.configuration_attncal import guided_place
 
@@ -338,14 +335,8 @@ class Seq2SeqJob(Job):
         return score
 
     def attention_scores(self, model: PreTrainedModel) -> dict[str, Any]:
-        """Return `verdict` and `attention` (reliability of a calibrated model), for dev text, and `head_on_gold`."""
+        """Return `attention` (reliability of a calibrated model), for dev text, and `head_on_gold`."""
         results, dev, self.guided = {}, self.tokenized.get("dev"), None
-        if dev is not None:
-            with suppress(ValueError):  # the model has no attention weights to read
-                text = self.splits["dev"][:MOST_READ]
-                results["verdict"] = verdict_of(
-                    source_use(model, self.tokenizer, text["source"], text["target"])
-                ).to_dict()
         if dev is not None and calibration_of(model) is not None:
             slots = bool(getattr(model.config, "max_copied_tokens", 0))
             dev = dev.select_columns(["input_ids", "labels", *["extended_input_ids"] * slots])

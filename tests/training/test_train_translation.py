@@ -60,17 +60,6 @@ def test_plain_generation_is_what_was_scored(model, corpus, tmp_path, quick_fres
     assert last.to_diff_dict() == saved.generation_config.to_diff_dict()
 
 
-def test_a_training_on_twenty_lines_does_not_judge_its_attention(tmp_path):
-    text = tmp_path / "data"
-    text.mkdir()
-    for side, lines in (("en", SENTENCES), ("de", map(german, SENTENCES))):
-        (text / f"train.{side}").write_text("".join(f"{line}\n" for line in [*lines, *["."] * 2]), encoding="utf-8")
-    splits = ["data.dev=null", "data.test=null", "data.held_out_pairs=500"]
-    script.main(["--config", str(settings(tmp_path)), "--data", str(text), *splits])
-    results = json.loads((tmp_path / "run" / "results.json").read_text(encoding="utf-8"))
-    assert results["verdict"]["text"] == "Attention not evaluated: needs at least 6 sentence pairs, got 2."
-
-
 @pytest.mark.parametrize("beams", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_without_a_maximum_length_all_positions_may_be_generated(beams, corpus, tmp_path):
     arguments = ["--config", str(settings(tmp_path)), "--data", str(corpus), "data.test=null"]
