@@ -52,9 +52,7 @@ def export_calibrated(model: nn.Module) -> PreTrainedModel:
     full.load_state_dict({name: _exported(merged, layers, name, weight) for name, weight in full.state_dict().items()})
     if full.annealing_step is not None:
         steps = [layer.annealing_step for layer in layers.values() if layer is not None]
-        full.set_annealing_step(
-            max(step for step in steps if step is not None)
-        )  # layers without the adapter have counted no steps
+        full.set_annealing_step(max(step for step in steps if step is not None))  # other layers have counted none
     full.generation_config = copy.deepcopy(base.generation_config)
     return full.train(base.training)
 

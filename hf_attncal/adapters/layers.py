@@ -13,7 +13,7 @@ import torch
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 
-from hf_attncal.models.calibration import init_part, learned_parts, set_steps
+from hf_attncal.models.calibration import CountedStepsMixin, init_part, learned_parts
 from hf_attncal.models.configuration_attncal import observed_heads
 from hf_attncal.models.cross_attention import CrossAttentionMixin, DecoderLayerMixin
 from hf_attncal.models.observing import HeadChange, HeadObserver
@@ -81,7 +81,7 @@ def _adapter_part(name: str) -> property:
     )
 
 
-class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
+class AdapterLayer(CrossAttentionMixin, CountedStepsMixin, BaseTunerLayer):
     """Adapters of one cross-attention, by name; a child module of that attention.
 
     `CrossAttentionMixin` computes the attention. The properties below give it the projections and sizes of the
@@ -205,18 +205,8 @@ class AdapterLayer(CrossAttentionMixin, nn.Module, BaseTunerLayer):
 
     observer: Any = property(_active_observer)
 
-    # ---- annealing ----
-
-    @property
-    def annealing_step(self) -> int | None:
-        """Annealing step s of the active adapter; `None` unless it is annealed."""
-        name = self.active_name
-        annealed = name is not None and name in self.attncal_annealing
-        return int(self.annealing.annealing_step) if annealed else None
-
-    def set_annealing_step(self, step: int) -> None:
-        """Set the annealing step s of the active adapter, which must be annealed. It is saved with the adapter."""
-        set_steps([self.annealing], step)
+    def _step_counts(self) -> list[Any]:
+        return [count for name, count in self.attncal_annealing.items() if name == self.active_name]
 
 
 class AdaptedAttentionMixin(nn.Module):

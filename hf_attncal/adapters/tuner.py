@@ -15,6 +15,7 @@ from peft.tuners.tuners_utils import BaseTuner
 from torch import Tensor, nn
 
 from hf_attncal.families import stock_type
+from hf_attncal.models.calibration import CountedStepsMixin
 from hf_attncal.models.configuration_attncal import SWITCHES, check_observed_heads, guided_place, guided_rank
 from hf_attncal.models.losses import IGNORE_INDEX
 
@@ -71,7 +72,7 @@ def check_adaptable(model: nn.Module, observe: bool = False) -> dict[int, tuple[
     return attentions
 
 
-class AttentionCalibrationModel(BaseTuner):
+class AttentionCalibrationModel(CountedStepsMixin, BaseTuner):
     """PEFT tuner for `AttentionCalibrationConfig`, created by `get_peft_model`."""
 
     prefix = PREFIX
@@ -236,21 +237,8 @@ class AttentionCalibrationModel(BaseTuner):
 
     # ---- annealing ----
 
-    @property
-    def annealing_step(self) -> int | None:
-        """Annealing step s (Lu et al., eq. 11) of the active adapter; `None` unless it is annealed."""
-        steps = [layer.annealing_step for layer in adapter_layers(self.model)]
-        return next((step for step in steps if step is not None), None)
-
-    def set_annealing_step(self, step: int) -> None:
-        """Set the annealing step s, the number of optimiser steps done. It is saved with the adapter.
-
-        Raises:
-            ValueError: `step` is negative.
-        """
-        for layer in adapter_layers(self.model):
-            if layer.annealing_step is not None:
-                layer.set_annealing_step(step)
+    def _step_counts(self) -> list[Any]:
+        return [count for layer in adapter_layers(self.model) for count in layer._step_counts()]
 
 
 @torch.no_grad()

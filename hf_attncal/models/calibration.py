@@ -17,7 +17,7 @@ Models and adapters have the same modules under the same names. `learned_parts` 
 initialises them.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -169,21 +169,8 @@ class StepCount(nn.Module):
         init.zeros_(self.annealing_step)
 
 
-def set_steps(counts: Iterable[StepCount], step: int) -> None:
-    """Set s of all `counts`.
-
-    Raises:
-        ValueError: `step` is negative.
-    """
-    if step < 0:
-        raise ValueError(f"`step` must be >= 0, got {step}.")
-    for count in counts:
-        count.annealing_step.fill_(step)
-        count.counted = True
-
-
 class CountedStepsMixin(nn.Module):
-    """Mixin before transformers' classes for a model with `StepCount`, which an `AnnealingCallback` sets."""
+    """Mixin for a model, or a part of one, with `StepCount`, which an `AnnealingCallback` sets."""
 
     def _step_counts(self) -> list[StepCount]:
         return [module for module in self.modules() if isinstance(module, StepCount)]
@@ -194,7 +181,11 @@ class CountedStepsMixin(nn.Module):
         Raises:
             ValueError: `step` is negative.
         """
-        set_steps(self._step_counts(), step)
+        if step < 0:
+            raise ValueError(f"`step` must be >= 0, got {step}.")
+        for count in self._step_counts():
+            count.annealing_step.fill_(step)
+            count.counted = True
 
     @property
     def annealing_step(self) -> int | None:

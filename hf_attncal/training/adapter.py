@@ -2,7 +2,6 @@
 
 import dataclasses
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -11,12 +10,7 @@ from typing import Any
 import torch
 from datasets import Dataset
 from peft import PeftModel, get_peft_model
-from transformers import (
-    AutoModelForSeq2SeqLM,
-    AutoTokenizer,
-    DataCollatorForSeq2Seq,
-    PreTrainedModel,
-)
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, DataCollatorForSeq2Seq, PreTrainedModel
 
 from hf_attncal.adapters.checkpoints import peft_uses_old_names
 from hf_attncal.adapters.configuration import AttentionCalibrationConfig
@@ -146,7 +140,11 @@ class AdapterJob(Seq2SeqJob):
         return tokenizer, model_config(self.checkpoint, revision=revision), None
 
     def new_model(self, config, tokenizer):
-        return build(config, self.checkpoint, self.nearest if config.guided else None)
+        options = {"revision": config.model.revision, "attn_implementation": config.model.attn_implementation}
+        model, method = AutoModelForSeq2SeqLM.from_pretrained(self.checkpoint, **options), config.method_config()
+        method = dataclasses.replace(method, **self.nearest(model)) if config.guided else method
+        with peft_uses_old_names():
+            return get_peft_model(model, method, revision=config.model.revision)
 
     def nearest(self, model: PreTrainedModel) -> dict[str, Any]:
         """Find and print the head nearest to the links of the text; return its fields, {} if they are set."""
@@ -275,21 +273,3 @@ def check_base(settings: BaseModelConfig, adapter: dict[str, Any]) -> None:
             f"{settings.checkpoint} was trained with {', '.join(on)} and cannot get an adapter, which has its own "
             "cross-attention. Adapt a stock model, or train this one further: `attncal train model.init_from=FOLDER`."
         )
-
-
-def build(
-    config: AdapterConfig, checkpoint: str, nearest: Callable[[PreTrainedModel], dict[str, Any]] | None = None
-) -> PeftModel:
-    """Build the model to train: a frozen base with an adapter.
-
-    `nearest` returns further fields of the adapter's configuration for the base model.
-    """
-    settings, method = config.model, config.method_config()
-    common: dict[str, Any] = {"revision": settings.revision}
-    if settings.attn_implementation is not None:
-        common["attn_implementation"] = settings.attn_implementation
-    model_config(checkpoint, revision=common["revision"])  # refuses code, and sizes that are too large
-    model = AutoModelForSeq2SeqLM.from_pretrained(checkpoint, **common)
-    method = dataclasses.replace(method, **nearest(model)) if nearest else method
-    with peft_uses_old_names():
-        return get_peft_model(model, method, revision=common["revision"])

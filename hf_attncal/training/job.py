@@ -13,7 +13,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
 from datasets import Dataset
 from huggingface_hub.utils import yaml_dump
 from transformers import (
@@ -312,8 +311,6 @@ def run_trainer(
     if args.process_index == 0:
         for name, report in reports.items():
             print(f"{name}: {report}")
-    if args.threads is not None:
-        torch.set_num_threads(args.threads)
     if not bars_are_shown(args):
         for printing in (PrinterCallback, ProgressCallback):
             trainer.remove_callback(printing)

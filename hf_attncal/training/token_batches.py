@@ -12,8 +12,6 @@ from transformers.trainer_pt_utils import nested_gather
 from transformers.training_args import OptimizerNames
 
 from hf_attncal.data.batching import TokenBatchSampler
-from hf_attncal.inference.running import MAX_THREADS
-from hf_attncal.io.errors import check_range
 
 from .checkpoints import WholeCheckpointsTrainer
 
@@ -30,17 +28,8 @@ class TokenBatchArguments(TrainingArguments):
         },
     )
 
-    threads: int | None = field(
-        default=None,
-        metadata={
-            "help": "Number of CPU threads of PyTorch; the same number repeats a training to the bit. Default: "
-            "`OMP_NUM_THREADS`, or PyTorch's choice."
-        },
-    )
-
     def __post_init__(self):
         tokens = self.tokens_per_batch
-        check_range("`threads`", self.threads, 1, MAX_THREADS)
         if tokens is not None:
             if tokens < 1:
                 raise ValueError(f"`tokens_per_batch` must be >= 1, got {tokens}. Leave it out for no limit.")

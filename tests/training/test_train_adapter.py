@@ -4,6 +4,7 @@ import json
 import sys
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ from hf_attncal.inference.seals import revision_of
 from hf_attncal.inference.translation import translate_texts
 from hf_attncal.metrics.bleu import bleu
 from hf_attncal.training import seq2seq
-from hf_attncal.training.adapter import AdapterConfig, build, check_base
+from hf_attncal.training.adapter import AdapterConfig, AdapterJob, check_base
 from hf_attncal.training.sections import read_settings
 
 sys.path.insert(0, str(ROOT / "training"))
@@ -70,9 +71,8 @@ def test_a_base_that_asks_for_a_kernel_of_the_hub_is_refused(base):
     saved = json.loads((base / "config.json").read_text())
     (base / "config.json").write_text(json.dumps(saved | {"attn_implementation": "someone/kernel"}))
     config = AdapterConfig.make({"model": {"checkpoint": str(base)}, "adapter": {"calibration": "gated"}})
-    for read in (lambda: check_base(config.model, config.adapter), lambda: build(config, str(base))):
-        with pytest.raises(ValueError, match=r"`attn_implementation`.*got 'someone/kern"):
-            read()
+    with pytest.raises(ValueError, match=r"`attn_implementation`.*got 'someone/kern"):
+        check_base(config.model, config.adapter)
 
 
 def test_scored_in_the_precision_of_the_weights(base, monkeypatch):
@@ -145,4 +145,4 @@ def test_deprecations_by_peft_are_not_shown(base):
     config = AdapterConfig.make({"data": {"train": {"source": "a", "target": "b"}}, **values})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert isinstance(build(config, str(base)), PeftModel)
+        assert isinstance(AdapterJob.new_model(SimpleNamespace(checkpoint=str(base)), config, None), PeftModel)
