@@ -17,7 +17,7 @@ scores (with the NULL column) -> softmax or Gumbel -> calibration of the real co
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -118,6 +118,25 @@ class AttentionContext:
         }
 
 
+class AttentionInputs(NamedTuple):
+    """Inputs of one cross-attention.
+
+    Args:
+        hidden_states: decoder states, (B, T, d_model).
+        query: queries, (B, H, T, d_k).
+        key, value: keys and values of the source, (B, H, S, d_k).
+        mask_key: keys of the mask network, the same shape; `None` without calibration.
+        attention_mask: mask of the source; see `real_source_tokens`.
+    """
+
+    hidden_states: Tensor
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask_key: Tensor | None
+    attention_mask: Tensor | None
+
+
 class CrossAttentionMixin(nn.Module):
     """Mixin before `MarianAttention` or `BartAttention` that adds the switches.
 
@@ -180,12 +199,12 @@ class CrossAttentionMixin(nn.Module):
 
         query = self._split_heads(self.q_proj(hidden_states))
         key, value, mask_key = self._source_states(key_value_states, past_key_values, context)
-        inputs = hidden_states, query, key, value, mask_key, attention_mask, context
+        inputs = AttentionInputs(hidden_states, query, key, value, mask_key, attention_mask)
         output, weights = None, None
         if not with_weights:
-            output = self._attend_without_weights(*inputs, cached=past_key_values is not None)
+            output = self._attend_without_weights(inputs, context, cached=past_key_values is not None)
         if output is None:
-            output, weights = self._attend(*inputs)
+            output, weights = self._attend(inputs, context)
         output = self._gate_output(output, query, context)
         output = output.transpose(1, 2).reshape(*hidden_states.shape[:-1], -1)
         return self.out_proj(output), weights
@@ -246,27 +265,19 @@ class CrossAttentionMixin(nn.Module):
         return output.transpose(1, 2)  # kernels return (B, T, H, d_k)
 
     def _attend_without_weights(
-        self,
-        hidden_states: Tensor,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        mask_key: Tensor | None,
-        attention_mask: Tensor | None,
-        context: AttentionContext,
-        cached: bool,
+        self, inputs: AttentionInputs, context: AttentionContext, cached: bool
     ) -> Tensor | None:
         """Attend without computing weights, -> (B, H, T, d_k); None if the settings need weights."""
         switches, plain = self.switches, self._is_plain()
         if self.config._attn_implementation == "eager" or self._is_copied_by(context) or self._is_guided_by(context):
             return None
         if plain:
-            return self._kernel(query, key, value, attention_mask)
+            return self._kernel(inputs.query, inputs.key, inputs.value, inputs.attention_mask)
         leaky_only = self._is_leaky() and switches.calibration is None and not switches.gumbel
         if leaky_only and self.null.bias is None and not cached:  # kernels have no place for a learned bias
-            return self._attend_leaky(query, key, value, attention_mask)
-        if mask_key is not None and self._is_one_softmax(context):
-            return self._attend_renormalized(hidden_states, query, key, value, mask_key, attention_mask)
+            return self._attend_leaky(*inputs[1:4], inputs.attention_mask)
+        if self._is_one_softmax(context):
+            return self._attend_renormalized(inputs)
         return None
 
     def _attend_leaky(self, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None) -> Tensor:
@@ -294,16 +305,9 @@ class CrossAttentionMixin(nn.Module):
             and context.target_mask is None
         )
 
-    def _attend_renormalized(
-        self,
-        hidden_states: Tensor,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        mask_key: Tensor,
-        attention_mask: Tensor | None,
-    ) -> Tensor:
+    def _attend_renormalized(self, inputs: AttentionInputs) -> Tensor:
         """Compute renormalised calibration in one softmax, `softmax(scores + log f)`; -> (B, H, T, d_k)."""
+        hidden_states, query, key, value, mask_key, attention_mask = inputs
         real = real_source_tokens(attention_mask)
         factor = self._fusion_factor(self.mask_network(hidden_states, query, mask_key), self._gate_of(query))
         log_factor = factor.to(query.dtype).log_()  # in place throughout: nothing is kept for a gradient
@@ -316,42 +320,25 @@ class CrossAttentionMixin(nn.Module):
             output = self._kernel(query, key, value, log_factor)
         return output if real is None else without_empty_rows(output, real)
 
-    def _attend(
-        self,
-        hidden_states: Tensor,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        mask_key: Tensor | None,
-        attention_mask: Tensor | None,
-        context: AttentionContext,
-    ) -> tuple[Tensor, Tensor]:
+    def _attend(self, inputs: AttentionInputs, context: AttentionContext) -> tuple[Tensor, Tensor]:
         """Attend with all switches; -> output (B, H, T, d_k) and the weights over real tokens (B, H, T, S)."""
-        weights, null_attention = self._weights(hidden_states, query, key, mask_key, attention_mask, context)
+        weights, null_attention = self._weights(inputs, context)
         weights = nn.functional.dropout(weights, p=self.dropout, training=self.training)
-        output = torch.matmul(weights, value)
+        output = torch.matmul(weights, inputs.value)
         if null_attention is not None:
             _, null_value, _ = self._null_parameters(context)
             null_weight = nn.functional.dropout(null_attention, p=self.dropout, training=self.training)
             output = output + null_weight.unsqueeze(-1) * null_value[:, None].to(output.dtype)
         return output, weights
 
-    def _weights(
-        self,
-        hidden_states: Tensor,
-        query: Tensor,
-        key: Tensor,
-        mask_key: Tensor | None,
-        attention_mask: Tensor | None,
-        context: AttentionContext,
-    ) -> tuple[Tensor, Tensor | None]:
+    def _weights(self, inputs: AttentionInputs, context: AttentionContext) -> tuple[Tensor, Tensor | None]:
         """Compute and record the weights without dropout; -> (B, H, T, S), and of NULL (B, H, T), if any."""
         switches, leaky = self.switches, self._is_leaky()
-        real = real_source_tokens(attention_mask)
-        scores = self._scores(query, key, real)
+        real = real_source_tokens(inputs.attention_mask)
+        scores = self._scores(inputs.query, inputs.key, real)
         if leaky:
             null_key, _, null_bias = self._null_parameters(context)
-            scores = with_null_scores(scores, query, null_key, self.scaling, null_bias)
+            scores = with_null_scores(scores, inputs.query, null_key, self.scaling, null_bias)
         if switches.gumbel:
             choices = nn.functional.pad(real, (1, 0), value=True) if leaky and real is not None else real
             attention = gumbel_attention(
@@ -366,8 +353,8 @@ class CrossAttentionMixin(nn.Module):
             attention = without_empty_rows(attention, real)
 
         weights = attention
-        if mask_key is not None:
-            weights = self._calibrate(attention, null_attention, hidden_states, query, mask_key, real, context)
+        if inputs.mask_key is not None:
+            weights = self._calibrate(attention, null_attention, inputs, real, context)
         if context.record_details:
             context.attentions.append(attention)
             if null_attention is not None:
@@ -384,15 +371,13 @@ class CrossAttentionMixin(nn.Module):
         self,
         attention: Tensor,
         null_attention: Tensor | None,
-        hidden_states: Tensor,
-        query: Tensor,
-        mask_key: Tensor,
+        inputs: AttentionInputs,
         real: Tensor | None,
         context: AttentionContext,
     ) -> Tensor:
         """Return perturbed weights in the second pass, fused ones otherwise, (B, H, T, S)."""
         with self._mask_gradients(context):
-            mask = self.mask_network(hidden_states, query, mask_key, not context.perturb)
+            mask = self.mask_network(inputs.hidden_states, inputs.query, inputs.mask_key, not context.perturb)
         if context.record_details:
             context.masks.append(mask)
 
@@ -403,12 +388,12 @@ class CrossAttentionMixin(nn.Module):
                 context.penalties.append(penalty.sum(dtype=_at_least_float32(penalty)) / self.num_heads)
             return perturbed_attention(attention, mask, uniform)
 
-        gate = self._gate_of(query)
+        gate = self._gate_of(inputs.query)
         if context.record_details and gate is not None:
             context.gates.append(gate[..., 0])
         weights = self._fused(attention, mask, gate)
         if context.target_mask is not None:
-            self._report_means(attention, weights, mask, gate, real, context.target_mask, context)
+            self._report_means(attention, weights, mask, gate, real, context)
         return weights
 
     def _is_copied_by(self, context: AttentionContext) -> bool:
@@ -418,11 +403,7 @@ class CrossAttentionMixin(nn.Module):
         return context.guided is not None and self.layer_idx == context.guided[0] and not self.switches.observe
 
     def observe(
-        self,
-        hidden_states: Tensor,
-        key_value_states: Tensor,
-        attention_mask: Tensor | None,
-        context: AttentionContext,
+        self, hidden_states: Tensor, key_value_states: Tensor, attention_mask: Tensor | None, context: AttentionContext
     ) -> None:
         """Record the attention of an observer; nothing is fed back, and the states get no gradient.
 
@@ -444,8 +425,8 @@ class CrossAttentionMixin(nn.Module):
             context.add_observed(self.switches, *self.observer.mean(weights))
         if self.switches.calibration is not None and (context.record_details or context.target_mask is not None):
             query = self._split_heads(self.q_proj(hidden_states))
-            key, _, mask_key = self._source_states(key_value_states, None, context)
-            self._weights(hidden_states, query, key, mask_key, attention_mask, context)
+            source = self._source_states(key_value_states, None, context)
+            self._weights(AttentionInputs(hidden_states, query, *source, attention_mask), context)
 
     def _report_copies(self, weights: Tensor, attention: Tensor, context: AttentionContext) -> None:
         context.copy_attentions.append(self._of_head(self.config.copy_head, weights, attention))
@@ -475,18 +456,9 @@ class CrossAttentionMixin(nn.Module):
         return FUSIONS[self.switches.calibration].factor(mask, gate, self)
 
     @torch.no_grad()
-    def _report_means(
-        self,
-        attention: Tensor,
-        weights: Tensor,
-        mask: Tensor,
-        gate: Tensor | None,
-        real: Tensor | None,
-        targets: Tensor,
-        context: AttentionContext,
-    ) -> None:
+    def _report_means(self, attention: Tensor, weights: Tensor, mask: Tensor, gate: Any, real: Any, context) -> None:
         """Record means over heads and real steps, of the mask also over real source tokens."""
-        steps = targets[:, None]  # (B, 1, T)
+        steps = context.target_mask[:, None]  # (B, 1, T)
         dtype = _at_least_float32(mask)
         attention, weights, mask = attention.to(dtype), weights.to(dtype), mask.to(dtype)
         rows = calibration_extent(attention, weights, mask)

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from .configuration_luong import LuongConfig
-from .cross_attention import AttentionContext, CrossAttentionMixin
+from .cross_attention import AttentionContext, AttentionInputs, CrossAttentionMixin
 from .functional_luong import (
     concat_scores,
     dot_scores,
@@ -128,8 +128,8 @@ class LuongAttention(CrossAttentionMixin, _Projections):
         states = hidden.reshape(rows, -1, width)  # the beams of a sentence are further steps of its row
         query = states.unsqueeze(1)
         if self.switches.calibration is not None or self.switches.leaky or self.switches.gumbel:
-            keys, values, mask_keys = source.keys, source.values, source.mask_keys
-            output, weights = self._attend(states, query, keys, values, mask_keys, source.real, context)
+            inputs = AttentionInputs(states, query, source.keys, source.values, source.mask_keys, source.real)
+            output, weights = self._attend(inputs, context)
         else:
             weights = self._attend_in_window(query, source, first_step, steps)
             output = torch.matmul(weights, source.values)
@@ -209,4 +209,4 @@ class LuongAttention(CrossAttentionMixin, _Projections):
             gate = recorded["gates"].unsqueeze(-1) if "gates" in recorded else None
             with torch.no_grad():
                 weights = self._fused(attention, mask, gate)
-            self._report_means(attention, weights, mask, gate, source.real, context.target_mask, context)
+            self._report_means(attention, weights, mask, gate, source.real, context)

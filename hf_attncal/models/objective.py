@@ -11,9 +11,8 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Objectives of a calibrated model: a table of terms, the second decoder pass, the losses by name, and the output."""
+"""Objectives of a calibrated model: the second decoder pass, the losses by name, and the output."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -256,42 +255,8 @@ class FirstPass(NamedTuple):
     links: Tensor | None = None
 
 
-class Term(NamedTuple):
-    """Objective added to the translation loss.
-
-    Args:
-        name: name of its loss in the output.
-        loss: function of model, settings and FirstPass that returns the sum over targets, or None without it.
-        weight: function of the settings.
-    """
-
-    name: str
-    loss: Callable[[Any, Any, FirstPass], Tensor | None]
-    weight: Callable[[Any], float]
-
-
-def _uam_loss(model: Any, settings, first: FirstPass) -> Tensor | None:
-    uam = getattr(model, "uam", None)
-    if uam is None:
-        return None
-    return uam.loss(first.hidden_states, first.labels != IGNORE_INDEX, first.input_ids, first.attention_mask)
-
-
-def _guided_loss(model: Any, settings, first: FirstPass) -> Tensor | None:
-    attention = first.context.guided_attention
-    if first.links is None or attention is None:  # layer drop may have left the layer out
-        return None
-    return guided_attention_loss(*attention, first.links, first.labels, settings.guided_shift)
-
-
-TERMS = (
-    Term("uam_loss", _uam_loss, lambda settings: 1.0),
-    Term("guided_loss", _guided_loss, lambda settings: settings.guided_weight),
-)
-
-
 def named_losses(
-    model: nn.Module,
+    model: Any,
     settings,
     first: FirstPass,
     num_items_in_batch: Tensor | int | None,
@@ -314,11 +279,16 @@ def named_losses(
         nmt_loss, source = first.copied
     nmt_loss = nmt_loss / num_targets
     losses = {"loss": nmt_loss, "nmt_loss": nmt_loss.detach()}
-    for term in TERMS:
-        loss = term.loss(model, settings, first)
-        if loss is not None:
-            loss = loss / num_targets
-            losses |= {"loss": losses["loss"] + term.weight(settings) * loss, term.name: loss.detach()}
+    terms: dict[str, tuple[float, Tensor]] = {}  # weight, and sum over targets
+    if getattr(model, "uam", None) is not None:
+        inputs = first.hidden_states, labels != IGNORE_INDEX, first.input_ids, first.attention_mask
+        terms["uam_loss"] = 1.0, model.uam.loss(*inputs)
+    if first.links is not None and context.guided_attention is not None:  # layer drop may have left the layer out
+        guided = guided_attention_loss(*context.guided_attention, first.links, labels, settings.guided_shift)
+        terms["guided_loss"] = settings.guided_weight, guided
+    for name, (weight, loss) in terms.items():
+        loss = loss / num_targets
+        losses |= {"loss": losses["loss"] + weight * loss, name: loss.detach()}
     for name in context.means[0] if context.means else ():
         losses[f"{name}_mean"] = torch.stack([means[name] for means in context.means]).mean()
     if decoder_inputs is not None:
