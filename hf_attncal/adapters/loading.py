@@ -10,14 +10,7 @@ from peft import PEFT_TYPE_TO_CONFIG_MAPPING, PeftConfig, PeftModel, PeftType
 from transformers import PreTrainedModel
 from transformers.utils.peft_utils import find_adapter_config_file
 
-from hf_attncal.inference.files import (
-    blamed,
-    check_model_files,
-    check_types,
-    file_beside,
-    read_object,
-    tensor_types,
-)
+from hf_attncal.inference.files import blamed, check_model_files, check_types, file_beside, read_object, tensor_types
 from hf_attncal.inference.opening import check_name
 from hf_attncal.layouts import ADAPTER_WEIGHTS
 from hf_attncal.models.limits import check_names

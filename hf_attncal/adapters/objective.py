@@ -32,29 +32,14 @@ from .layers import active_settings, decoder_of
 class ObjectiveContext(AttentionContext):
     """State that the hooks of one forward pass share."""
 
-    def __init__(
-        self,
-        settings: AttentionCalibrationConfig,
-        labels: torch.LongTensor | None,
-        links: Tensor | None,
-        num_items_in_batch: Tensor | int | None,
-        record_details: bool,
-        as_tuple: bool,
-    ):
-        targets = None if labels is None else labels != IGNORE_INDEX
-        layer = settings.guided_layer if settings.guided else None
-        place = None if layer is None else (layer, settings.guided_head)
-        super().__init__(
-            target_mask=targets if settings.calibration is not None else None,
-            record_details=record_details,
-            guided=place if links is not None or record_details else None,
-        )
-        self.settings = settings
-        self.labels = labels
-        self.links = links
-        self.num_items_in_batch = num_items_in_batch
-        self.as_tuple = as_tuple
-        self.decoder_inputs: dict[str, Any] | None = None
+    decoder_inputs: dict[str, Any] | None = None
+
+    def __init__(self, settings: Any, labels: Any, links: Any, num_items: Any, details: bool, as_tuple: bool):
+        targets = None if labels is None or settings.calibration is None else labels != IGNORE_INDEX
+        place = (settings.guided_layer, settings.guided_head) if settings.guided else None
+        super().__init__(False, targets, details, guided=place if links is not None or details else None)
+        self.settings, self.labels, self.links = settings, labels, links
+        self.num_items_in_batch, self.as_tuple = num_items, as_tuple
 
 
 def install_hooks(model: Any) -> None:

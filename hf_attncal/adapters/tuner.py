@@ -6,11 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from peft.mapping import (
-    PEFT_TYPE_TO_CONFIG_MAPPING,
-    PEFT_TYPE_TO_PREFIX_MAPPING,
-    PEFT_TYPE_TO_TUNER_MAPPING,
-)
+from peft.mapping import PEFT_TYPE_TO_CONFIG_MAPPING, PEFT_TYPE_TO_PREFIX_MAPPING, PEFT_TYPE_TO_TUNER_MAPPING
 from peft.tuners.tuners_utils import BaseTuner
 from torch import Tensor, nn
 
@@ -132,7 +128,12 @@ class AttentionCalibrationModel(CountedStepsMixin, BaseTuner):
                 'weights. Load the model with `attn_implementation="sdpa"`.'
             )
         if peft_config.guided:
-            self._place_guided(peft_config, attentions)
+            sizes = 1 + max(attentions), first.num_heads
+            peft_config.guided_layer, _ = guided_place(peft_config, *sizes)
+            check_observed_heads(peft_config, *sizes)
+            if peft_config.guided_layer not in layers:
+                raise ValueError(f"`guided_layer` must be one of `layers`, {layers}, got {peft_config.guided_layer}.")
+            peft_config.guided_rank = guided_rank(peft_config, first.head_dim)
         leaky = peft_config.leaky and not peft_config.observe
         if peft_config.calibration is None and not (leaky or peft_config.output_gate):
             heads = peft_config.observed_heads or [[peft_config.guided_layer]]
@@ -141,19 +142,6 @@ class AttentionCalibrationModel(CountedStepsMixin, BaseTuner):
             peft_config.revision = getattr(model.config, "_commit_hash", None)
         self._adapted_names = {attentions[number][0] for number in layers}
         self._base_config = model.config
-
-    @staticmethod
-    def _place_guided(peft_config: AttentionCalibrationConfig, attentions: dict[int, tuple[str, Any]]) -> None:
-        """Validate and store layer, head and rank of the guided head."""
-        attention = AdapterLayer(next(attention for _, attention in attentions.values()))
-        sizes = 1 + max(attentions), attention.num_heads
-        peft_config.guided_layer, _ = guided_place(peft_config, *sizes)
-        check_observed_heads(peft_config, *sizes)
-        if peft_config.layers is not None and peft_config.guided_layer not in peft_config.layers:
-            raise ValueError(
-                f"`guided_layer` must be one of `layers`, {peft_config.layers}, got {peft_config.guided_layer}."
-            )
-        peft_config.guided_rank = guided_rank(peft_config, attention.head_dim)
 
     def _check_target_module_exists(self, peft_config, key: str) -> bool:  # type: ignore[override]  # static in PEFT
         return key in self._adapted_names

@@ -88,23 +88,12 @@ class MaskAlignSource(WeightSource):
         for indices in self._batches(encoded, batch_size, batch_tokens):
             tokens = [encoded[index] for index in indices]
             cells = None if word_cells is None else [spread(word_cells[index], *encoded[index]) for index in indices]
-            forward, backward, target_null, source_null = self._read(tokens, cells)
-            sources, targets = [source for source, _ in tokens], [target for _, target in tokens]
-            device = forward.device
-            yield (
-                indices,
-                Weights(
-                    forward,
-                    backward,
-                    target_null,
-                    source_null,
-                    word_ids(sources, device),
-                    word_ids(targets, device),
-                    [(source.words, target.words) for source, target in tokens],
-                    padded([source.ids for source in sources], 0)[0].to(device),
-                    padded([target.ids for target in targets], 0)[0].to(device),
-                ),
-            )
+            directions = self._read(tokens, cells)
+            sides_of_batch, device = list(zip(*tokens, strict=True)), directions[0].device
+            words = [word_ids(side, device) for side in sides_of_batch]
+            ids = [padded([one.ids for one in side], 0)[0].to(device) for side in sides_of_batch]
+            sizes = [(source.words, target.words) for source, target in tokens]
+            yield indices, Weights(*directions, words[0], words[1], sizes, *ids)
 
     def _batches(self, encoded: Sequence[TokenPair], batch_size: int, batch_tokens: int) -> Iterator[list[int]]:
         """Yield indices of pairs in batches by length; a pair longer than the model's limit is its own batch."""
@@ -169,31 +158,18 @@ class MaskAlignSource(WeightSource):
             ValueError: weights that are not finite.
         """
         device, padding = self.model.device, self.model.config.pad_token_id or 0
-        (input_ids, mask), (target_ids, target_mask) = (padded(side, padding) for side in zip(*pairs, strict=True))
+        batch = [tensor.to(device) for side in zip(*pairs, strict=True) for tensor in padded(side, padding)]
         factor = {}
         if cells is not None and self.prior is not None and self.counts:
             likelihood = self.prior.likelihood
             factor = {"factor": likelihood.factor(likelihood.bins(joined(cells))).to(device)}
-        output = self.model.alignments(
-            input_ids=input_ids.to(device),
-            attention_mask=mask.to(device),
-            target_input_ids=target_ids.to(device),
-            target_attention_mask=target_mask.to(device),
-            **factor,
-        )
+        output = self.model.alignments(*batch, **factor)
         dtype = torch.promote_types(output.forward_attention.dtype, torch.float32)
-
-        def weights(tensor: Tensor) -> Tensor:
-            return tensor.to(dtype).clamp(max=1)  # a sum may be rounded up
-
-        directions = (
-            weights(output.forward_attention),
-            weights(output.backward_attention),
-            weights(output.forward_null),
-            weights(output.backward_null),
-        )
-        check_finite_weights(self.model, *directions)
-        return directions
+        fields = output.forward_attention, output.backward_attention, output.forward_null, output.backward_null
+        # A sum may be rounded up.
+        forward, backward, target_null, source_null = (weights.to(dtype).clamp(max=1) for weights in fields)
+        check_finite_weights(self.model, forward, backward, target_null, source_null)
+        return forward, backward, target_null, source_null
 
     def _encoder_cells(self, pairs: Sequence[Words], sides: Sequence[WordTokens]) -> list[np.ndarray] | None:
         """Return the encoder's link probabilities of each pair; first learn its weight if necessary."""

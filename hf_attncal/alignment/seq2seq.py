@@ -246,29 +246,19 @@ def check_weights(weights: object) -> None:
 
 
 def read_weights(
-    model,
-    tokenizer,
-    sources: Sequence[str],
-    targets: Sequence[str],
-    *,
-    batch_size: int = 32,
-    source_prefix: str = "",
-    weights: str = "attention",
+    model, tokenizer, sources: Sequence[str], targets: Sequence[str], *, weights: str = "attention", **batching: Any
 ) -> Iterator[tuple[list[TokenPair], Layers, Reading]]:
-    """Yield `readings_of_pairs` with the chosen weights of each layer, (batch, heads, steps, source)."""
+    """Yield `readings_of_pairs` with the chosen weights of each layer, (batch, heads, steps, source).
+
+    Args:
+        model, tokenizer, sources, targets: See `readings_of_pairs`.
+        weights: One of `READABLE_WEIGHTS`. Default: "attention".
+        **batching: `batch_size` and `source_prefix` of `readings_of_pairs`.
+    """
     check_weights(weights)
-    for pairs, reading in readings_of_pairs(
-        model,
-        tokenizer,
-        sources,
-        targets,
-        batch_size=batch_size,
-        source_prefix=source_prefix,
-        attentions=weights == "attention",
-        details=weights == "contribution",
-        uam=weights == "uam",
-        observed=weights == "observer",
-    ):
+    wanted = {"attention": "attentions", "contribution": "details", "uam": "uam", "observer": "observed"}[weights]
+    options = batching | {"attentions": False, wanted: True}
+    for pairs, reading in readings_of_pairs(model, tokenizer, sources, targets, **options):
         if weights in _ONE_HEAD:
             of_head: Any = reading.uam if reading.observed is None else reading.observed[0]
             yield pairs, (of_head.unsqueeze(1),), reading

@@ -6,14 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hf_attncal.families import FAMILIES
-from hf_attncal.layouts import (
-    ADAPTER_CONFIG,
-    ADAPTER_WEIGHTS,
-    CONFIG,
-    LAYOUTS,
-    check_one_model,
-    kind_of_folder,
-)
+from hf_attncal.layouts import ADAPTER_CONFIG, ADAPTER_WEIGHTS, CONFIG, LAYOUTS, check_one_model, kind_of_folder
 
 
 @dataclass(frozen=True)

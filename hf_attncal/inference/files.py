@@ -20,15 +20,7 @@ from hf_attncal.layouts import CARD, files
 from hf_attncal.models.limits import LAYERS, LIMITS, check_sizes, least_parameters
 
 _OBJECTS = {file.name for file in files() if file.is_object}
-_SUFFIXES = (
-    ".json",
-    ".safetensors",
-    ".bin",
-    ".model",
-    ".spm",
-    ".txt",
-    ".jinja",
-)  # files that loading reads
+_SUFFIXES = (".json", ".safetensors", ".bin", ".model", ".spm", ".txt", ".jinja")  # files that loading reads
 # A configuration may have up to this factor of the weights' parameters, because layers may share weights, plus a small
 # model and a few layers: loading the weights refuses smaller excesses within a second.
 _SPARE, _SMALL, _FEW_LAYERS = 3, 10**7, 64

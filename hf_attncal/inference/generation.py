@@ -295,12 +295,7 @@ def _details(
                 source_word = source_words[place] if in_source else None
                 copies.append(Copy(share, place if in_source else None, source_word, word))
         score = sum(row.scores) / len(row.ids) ** length_penalty
-        yield {
-            "tokens": tuple(names),
-            "token_scores": tuple(row.scores),
-            "score": score,
-            "copies": tuple(copies),
-        }
+        yield {"tokens": tuple(names), "token_scores": tuple(row.scores), "score": score, "copies": tuple(copies)}
 
 
 @dataclass(frozen=True, slots=True)

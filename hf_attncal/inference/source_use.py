@@ -244,11 +244,7 @@ def score_rows(model, tokenizer, rows: Sequence[ForcedRow], batch_size: int) -> 
 
 
 def log_probabilities(
-    model,
-    inputs: dict[str, Tensor],
-    labels: Tensor,
-    encoded: Any = None,
-    steps: Tensor | None = None,
+    model, inputs: dict[str, Tensor], labels: Tensor, encoded: Any = None, steps: Tensor | None = None
 ) -> Tensor:
     """Return the log-probability of each label, (batch, steps), in float32 or better; 0 where there is no label.
 

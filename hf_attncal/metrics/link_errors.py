@@ -12,7 +12,7 @@ import numpy as np
 
 from hf_attncal.data.pharaoh import GoldAlignment, Link, check_index_base, check_inside_sentences
 
-from .aer import AlignmentScore, WordPair, alignment_error_rate, paired_interval
+from .aer import AER, AlignmentScore, WordPair, alignment_error_rate, paired_counts
 from .base import Measured, means
 
 
@@ -98,10 +98,7 @@ def _errors(tag, words, gold, links, *, sentences: Sequence[WordPair], bootstrap
     if bootstrap:
         first, *others = links
         differences = {
-            (first, name): Measured(
-                scores[first].aer - scores[name].aer,
-                paired_interval(gold, links[name], links[first], bootstrap=bootstrap, seed=seed),
-            )
+            (first, name): AER.difference(*paired_counts(gold, links[first], links[name]), bootstrap, seed)
             for name in others
         }
     return TagErrors(tag, words, scores, differences)

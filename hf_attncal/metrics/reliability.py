@@ -10,12 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from hf_attncal.models.functional import (
-    calibration_extent,
-    contribution,
-    row_shares,
-    uniform_attention,
-)
+from hf_attncal.models.functional import calibration_extent, contribution, row_shares, uniform_attention
 
 # Most models are trained in bfloat16, whose numbers are 2**-8 apart just below 1. Masks of a row that differ by less
 # than two such steps may differ only by rounding.

@@ -25,14 +25,7 @@ from torch import Tensor, nn
 from transformers import initialization as init
 from transformers.utils import logging
 
-from .functional import (
-    annealed_factor,
-    annealing_gamma,
-    fixed_factor,
-    gated_factor,
-    head_gate,
-    perturbation_mask,
-)
+from .functional import annealed_factor, annealing_gamma, fixed_factor, gated_factor, head_gate, perturbation_mask
 
 logger = logging.get_logger(__name__)
 

@@ -20,11 +20,7 @@ from transformers.models.marian.configuration_marian import MarianConfig
 
 from .limits import CheckedConfigMixin, check_numbers, check_sizes
 
-_COUNTS = (
-    "relative_positions",
-    "gumbel_straight_through_steps",
-    "penalty_warmup_steps",
-)
+_COUNTS = ("relative_positions", "gumbel_straight_through_steps", "penalty_warmup_steps")
 
 
 @strict

@@ -24,12 +24,7 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache
 from transformers.generation import GenerationMixin
-from transformers.modeling_outputs import (
-    BaseModelOutput,
-    CausalLMOutputWithPast,
-    Seq2SeqLMOutput,
-    Seq2SeqModelOutput,
-)
+from transformers.modeling_outputs import BaseModelOutput, CausalLMOutputWithPast, Seq2SeqLMOutput, Seq2SeqModelOutput
 from transformers.models.marian import modeling_marian as hf
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple

@@ -42,7 +42,7 @@ from .mask_align_layers import (
     additive_mask,
     sinusoidal_positions,
 )
-from .mask_align_prediction import PREDICTION_HEADS, Evidence, MaskAlignPrediction, Prediction, Side
+from .mask_align_prediction import PREDICTION_HEADS, Evidence, MaskAlignPrediction, Side
 
 # No checkpoint needs these fields set: models are trained with them and without.
 # trf-ignore: TRF041 config.share_embeddings
@@ -254,8 +254,31 @@ class MaskAlignModel(MaskAlignPreTrainedModel):
             return MaskAlignOutput(**_aligning_fields(*weights, source, target))
         forward, backward = f.losses(evidence), b.losses(evidence_back)
         fields = _aligning_fields(forward.weights, backward.weights, source, target)
-        losses = self._losses(fields, forward, backward, source.real, target.real, links, agreement_scale)
-        return MaskAlignOutput(**fields, **losses)
+        config, source_real, target_real = self.config, source.real, target.real
+        attention, attention_back, null, null_back = fields.values()
+        prediction = 0.5 * (forward.loss + backward.loss)
+        agreement = agreement_loss(attention, attention_back, target_real, source_real)
+        entropy = entropy_loss(attention, target_real, source_real, config.entropy_smoothing) + entropy_loss(
+            attention_back, source_real, target_real, config.entropy_smoothing
+        )
+        losses = {"prediction_loss": prediction, "agreement_loss": agreement, "entropy_loss": entropy}
+        loss = prediction + agreement_scale * config.agreement_weight * agreement
+        loss = loss + config.entropy_weight * entropy
+        loss = loss + 0.5 * config.normalizer_penalty * (forward.normalizer_penalty + backward.normalizer_penalty)
+        if links is not None:
+            links = links.to(attention.dtype)
+            guided = 0.5 * (
+                guided_loss(attention, null, links, target_real)
+                + guided_loss(attention_back, null_back, links.transpose(1, 2), source_real)
+            )
+            losses["guided_loss"] = guided
+            loss = loss + config.guide_weight * guided
+        if forward.accuracy is not None and backward.accuracy is not None:
+            losses["prediction_accuracy"] = 0.5 * (forward.accuracy + backward.accuracy)
+        losses["null_weight"] = 0.5 * (
+            null.detach().sum() / target_real.sum() + null_back.detach().sum() / source_real.sum()
+        )
+        return MaskAlignOutput(**fields, **losses, loss=loss)
 
     @torch.no_grad()
     def alignments(self, *batch: Tensor | None, **named: Tensor | None) -> MaskAlignOutput:
@@ -309,44 +332,6 @@ class MaskAlignModel(MaskAlignPreTrainedModel):
         embedded = self.dropout(tokens * math.sqrt(self.config.d_model) + positions)
         packing = RealTokens(real, self.config.attention_heads)
         return Side(ids, real, packing, tokens, positions, embedded, table.weight, frequency)
-
-    def _losses(
-        self,
-        fields: dict[str, Tensor],
-        forward: Prediction,
-        backward: Prediction,
-        source_real: Tensor,
-        target_real: Tensor,
-        links: Tensor | None,
-        agreement_scale: float,
-    ) -> dict[str, Tensor]:
-        """Return the loss fields of `MaskAlignOutput` by name; `fields` are the others."""
-        config = self.config
-        attention, attention_back, null, null_back = fields.values()
-        prediction = 0.5 * (forward.loss + backward.loss)
-        agreement = agreement_loss(attention, attention_back, target_real, source_real)
-        entropy = entropy_loss(attention, target_real, source_real, config.entropy_smoothing) + entropy_loss(
-            attention_back, source_real, target_real, config.entropy_smoothing
-        )
-        losses = {"prediction_loss": prediction, "agreement_loss": agreement, "entropy_loss": entropy}
-        loss = prediction + agreement_scale * config.agreement_weight * agreement
-        loss = loss + config.entropy_weight * entropy
-        loss = loss + 0.5 * config.normalizer_penalty * (forward.normalizer_penalty + backward.normalizer_penalty)
-        if links is not None:
-            links = links.to(attention.dtype)
-            guided = 0.5 * (
-                guided_loss(attention, null, links, target_real)
-                + guided_loss(attention_back, null_back, links.transpose(1, 2), source_real)
-            )
-            losses["guided_loss"] = guided
-            loss = loss + config.guide_weight * guided
-        if forward.accuracy is not None and backward.accuracy is not None:
-            losses["prediction_accuracy"] = 0.5 * (forward.accuracy + backward.accuracy)
-        losses["null_weight"] = 0.5 * (
-            null.detach().sum() / target_real.sum() + null_back.detach().sum() / source_real.sum()
-        )
-        losses["loss"] = loss
-        return losses
 
 
 def _aligning_fields(forward: Tensor, backward: Tensor, source: Side, target: Side) -> dict[str, Tensor]:

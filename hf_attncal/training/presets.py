@@ -46,9 +46,7 @@ def read_preset(job: str, name: str) -> dict[str, Any]:
 
 
 def sections_of(
-    config_class: type[Settings],
-    values: dict[str, Any],
-    fitted: Callable[[int, int | None], dict[str, Any]],
+    config_class: type[Settings], values: dict[str, Any], fitted: Callable[[int, int | None], dict[str, Any]]
 ) -> dict[str, Any]:
     """Return the sections of the preset named in `values`, fitted to their text.
 

@@ -375,12 +375,7 @@ class Seq2SeqJob(Job):
 
 
 def evaluate(
-    model,
-    tokenizer,
-    pairs: Dataset,
-    config: Any,
-    num_beams: int | None = None,
-    progress: bool = False,
+    model, tokenizer, pairs: Dataset, config: Any, num_beams: int | None = None, progress: bool = False
 ) -> tuple[list[str], dict[str, float | str]]:
     """Generate from the sources of `pairs` and score the text; processes share the work, and all get the result.
 
