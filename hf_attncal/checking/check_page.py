@@ -5,14 +5,15 @@ It is one file without scripts: filters and reasons are CSS.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from html import escape
+from functools import cache
 from itertools import groupby
+from pathlib import Path
 from tempfile import SpooledTemporaryFile
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
-from hf_attncal.drawing.page import PAGE_FOOT, page_beginning
+from hf_attncal.drawing.page import PAGE_FOOT, environment, page_beginning
 
 from .evidence import Both
 from .verdicts import FlaggedSpan, kind_id, marked_text
@@ -54,72 +55,41 @@ def check_page(rows: Iterable[PageRow], title: str, noun: str, more: str = "") -
         noun: Name of a pair: "line" or "segment".
         more: Further text below the title. Default: "".
     """
-    counts: Counter[str] = Counter()
-    total = 0
+    parts, counts, total = _parts(), Counter[str](), 0
     with SpooledTemporaryFile(_HELD, "w+", encoding="utf-8", newline="\n") as body:
         for flagged, group in groupby(rows, key=lambda row: bool(row.faults)):
-            for row in group if flagged else ():
-                body.write(f"{_article(row)}\n")
-                counts.update({"all": 1, **dict.fromkeys(row.kinds, 1)})
-                total += 1
-            for _, numbered in () if flagged else groupby(enumerate(group), key=lambda pair: pair[0] // _FOLD):
-                fold = [row for _, row in numbered]
-                body.write(f"{_fold(fold, noun)}\n")
-                total += len(fold)
+            size = 1 if flagged else _FOLD
+            for _, numbered in groupby(enumerate(group), key=lambda pair: pair[0] // size):
+                some = [row for _, row in numbered]
+                body.write(_one_line(parts.article(some[0]) if flagged else parts.fold(some, noun)) + "\n")
+                counts.update(kind for row in some for kind in ("all" if flagged else "", *dict.fromkeys(row.kinds)))
+                total += len(some)
         yield page_beginning(title, Markup(f"{_LEAD} {escape(more)}".rstrip()), "checked")
-        yield _filters(counts, f"{counts['all']:,} of {total:,} {noun}s have a finding.")
+        kinds = ["all", *(kind for kind in counts if kind not in ("all", ""))]
+        yield _one_line(parts.filters(kinds, counts, counts["all"], total, noun))
         body.seek(0)
         for line in body:
             yield line.rstrip("\n")
     yield PAGE_FOOT
 
 
-def _filters(counts: Counter[str], heading: str) -> str:
-    """Return the filter buttons of the page, with the number of pairs of each kind, and their style."""
-    kinds = [("all", "all"), *((kind_id(kind), kind) for kind in counts if kind != "all")]
-    buttons = "".join(
-        f'<input type="radio" name="kind" id="kind-{name}"{" checked" if name == "all" else ""}>'
-        f'<label for="kind-{name}">{escape(kind)} <b>{counts["all" if name == "all" else kind]:,}</b></label>'
-        for name, kind in kinds
-    )
-    style = "".join(
-        f".checked:has(#kind-{name}:checked) > :is(article:not(.{name}), details) {{ display: none; }}"
-        for name, _ in kinds[1:]
-    )
-    return f'<style>{style}</style><fieldset class="kinds"><legend>{heading}</legend>{buttons}</fieldset>'
+@cache
+def _parts() -> Any:
+    """Return the macros of the template."""
+    templates = environment(Path(__file__).parent)
+    templates.filters |= {"id": kind_id, "percent": _percent, "marked": _marked}
+    return templates.get_template("check_page.html.jinja").module
 
 
-def _article(row: PageRow) -> str:
-    faults = "".join(
-        f"<h2><small>{escape(row.place)}</small> {escape(text)} <small>{100 * probability:.0f} %"
-        f"{name and f' · <code>{name}</code>'}</small></h2>"
-        for text, probability, name in row.faults
-    )
-    source, target = (
-        _marked(text, spans, tag) for text, spans, tag in zip(row.texts, row.marks, ("del", "ins"), strict=True)
-    )
-    classes, place = " ".join(map(kind_id, row.kinds)), escape(row.place.split()[0])
-    return _one_line(f'<article class="{classes}" id="line-{place}">{faults}<p>{source}</p><p>{target}</p></article>')
+def _percent(probability: float) -> str:
+    return f"{100 * probability:.0f} %"
 
 
-def _fold(rows: Sequence[PageRow], noun: str) -> str:
-    """Return adjacent clean pairs, folded."""
-    first, last = rows[0].place, rows[-1].place
-    heading = f"{noun} {first}" if len(rows) == 1 else f"{len(rows)} {noun}s, {first} to {last}"
-    lines = "\n".join(
-        _one_line(
-            f"<article><small>{escape(row.place)}</small><p>{escape(row.texts[0])}</p><p>{escape(row.texts[1])}</p>"
-            "</article>"
-        )
-        for row in rows
-    )
-    return f"<details><summary>{escape(heading)}: no finding</summary>\n{lines}\n</details>"
-
-
-def _marked(text: str, spans: Sequence[FlaggedSpan], tag: str) -> str:
-    why = [escape(f"{span.reason}, {100 * span.probability:.0f} %") for span in spans]
-    return marked_text(text, spans, [f'<{tag} tabindex="0" data-why="{one}">' for one in why], f"</{tag}>", escape)
+def _marked(text: str, spans: Sequence[FlaggedSpan], tag: str) -> Markup:
+    begin = Markup('<{} tabindex="0" data-why="{}, {}">')
+    marks = [begin.format(tag, span.reason, _percent(span.probability)) for span in spans]
+    return Markup(marked_text(text, spans, marks, f"</{tag}>", escape))
 
 
 def _one_line(text: str) -> str:
-    return text.replace("\r", " ").replace("\n", " ")
+    return text.strip().replace("\r", " ").replace("\n", " ")
