@@ -8,13 +8,14 @@ probability of each cause, and another network into the verdict.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
+from hf_attncal.data.segmentation import Segments
 from hf_attncal.inference.seals import sealed, write_sealed
 from hf_attncal.layouts import CHECK_FILE
 
@@ -343,49 +344,77 @@ class CheckModel(Generic[Evidence]):
             )
 
 
-Words = list[Both[tuple[np.ndarray, np.ndarray]]]
+Marks = Both[tuple[np.ndarray, np.ndarray]]  # probability of each word to be wrong, and its index in `REASONS`
 
 
-def combined_judgement(
-    judged: Sequence[tuple[CheckModel, Judgement]], covered: Sequence[np.ndarray], alarm: float
-) -> tuple[dict[str, np.ndarray], Words, list[tuple[str, ...]]]:
-    """Combine the judgements of the same lines: the mean log-odds over the judges that cover a line.
+class JudgedPair(NamedTuple):
+    """Judgement of a pair, before the alarms of its text.
 
     Args:
-        judged: Model and judgement of each judge.
-        covered: True where a judge covers the language of a line, (lines,).
-        alarm: Common alarm; the log-odds of "wrong" are shifted from the alarm of each judge to it.
-
-    Returns:
-        `Judgement.causes` with "wrong" and "likeness" added; the probability and reason of each word, by line and
-        side; and `Judgement.changes` of the first judge that has any.
+        sides: Words of both sides.
+        words: Marks of both sides.
+        causes: Probability of each cause, of "wrong" and of "likeness" (any fault but a broken rule). Default: none,
+            for a pair with an empty side or that no judge covers.
+        changes: Names of changed facts. Default: none.
+        rules: Result of `check_rules`. Default: none.
     """
+
+    sides: Both[Segments]
+    words: Marks
+    causes: Mapping[str, float] = {}
+    changes: tuple[str, ...] = ()
+    rules: Mapping[str, Break | None] = {}
+
+
+def marks(sides: Both[Segments], probability: float) -> Marks:
+    """Return marks with the same probability for all words."""
+    return both((np.full(len(side.words), probability), np.zeros(len(side.words), dtype=int)) for side in sides)
+
+
+class Judged(NamedTuple):
+    """Lines judged by a model; `covered` is True where it covers the language of a line, (lines,)."""
+
+    model: CheckModel
+    judgement: Judgement
+    covered: np.ndarray
+
+
+def combined_judgement(judged: Sequence[Judged], sides: Sequence[Both[Segments]], alarm: float) -> list[JudgedPair]:
+    """Combine the judgements of the same lines: the mean log-odds over the judges that cover a line.
+
+    Causes have "wrong" and "likeness" added; names of changed facts are those of the first judge that has any.
+
+    Args:
+        judged: Judgements of at least one judge.
+        sides: Words of the lines.
+        alarm: Common alarm; the log-odds of "wrong" are shifted from the alarm of each judge to it.
+    """
+    covered = [one.covered for one in judged]
     causes = [
         judgement.causes
         | {
-            name: _shifted_odds(model.wrong(features), model.alarm, alarm)
-            for name, features in (
-                ("wrong", judgement.verdict_features),
-                ("likeness", judgement.likeness_features),
-            )
+            "wrong": _shifted_odds(model.wrong(judgement.verdict_features), model.alarm, alarm),
+            "likeness": _shifted_odds(model.wrong(judgement.likeness_features), model.alarm, alarm),
         }
-        for model, judgement in judged
+        for model, judgement, _ in judged
     ]
-    means = {name: mean_odds([judgement[name] for judgement in causes], covered) for name in causes[0]}
-    words: Words = []
-    changes: list[tuple[str, ...]] = []
-    for line, weights in enumerate(np.stack(covered, axis=1)):
-        judgements = [judgement for (_, judgement), weight in zip(judged, weights, strict=True) if weight] or [
-            judged[0][1]
-        ]
-        sides = []
+    means = {name: mean_odds([of_judge[name] for of_judge in causes], covered) for name in causes[0]}
+    of_lines = np.column_stack(list(means.values())).tolist()
+    pairs = []
+    for line, pair in enumerate(sides):
+        judgements = [one.judgement for one in judged if one.covered[line]]
+        if not judgements:
+            pairs.append(JudgedPair(pair, marks(pair, 0.0)))
+            continue
+        words = []
         for side in (0, 1):
             values = [judgement.words[line][side] for judgement in judgements]
             reasons = np.choose(np.argmax(values, axis=0), [judgement.reasons[line][side] for judgement in judgements])
-            sides.append((mean_odds(values), reasons))
-        words.append(both(sides))
-        changes.append(next(filter(None, (judgement.changes[line] for judgement in judgements)), ()))
-    return means, words, changes
+            words.append((mean_odds(values), reasons))
+        changes = next(filter(None, (judgement.changes[line] for judgement in judgements)), ())
+        of_line = dict(zip(means, of_lines[line], strict=True))
+        pairs.append(JudgedPair(pair, both(words), of_line, changes, judgements[0].rules[line]))
+    return pairs
 
 
 def _shifted_odds(probability: np.ndarray, alarm: float, other: float) -> np.ndarray:

@@ -61,12 +61,13 @@ def check_page(rows: Iterable[PageRow], title: str, noun: str, more: str = "") -
             size = 1 if flagged else _FOLD
             for _, numbered in groupby(enumerate(group), key=lambda pair: pair[0] // size):
                 some = [row for _, row in numbered]
-                body.write(_one_line(parts.article(some[0]) if flagged else parts.fold(some, noun)) + "\n")
+                body.write(_one_line(parts.article(some[0]).strip()) if flagged else parts.fold(some, noun).strip())
+                body.write("\n")
                 counts.update(kind for row in some for kind in ("all" if flagged else "", *dict.fromkeys(row.kinds)))
                 total += len(some)
         yield page_beginning(title, Markup(f"{_LEAD} {escape(more)}".rstrip()), "checked")
         kinds = ["all", *(kind for kind in counts if kind not in ("all", ""))]
-        yield _one_line(parts.filters(kinds, counts, counts["all"], total, noun))
+        yield _one_line(parts.filters(kinds, counts, counts["all"], total, noun).strip())
         body.seek(0)
         for line in body:
             yield line.rstrip("\n")
@@ -77,7 +78,7 @@ def check_page(rows: Iterable[PageRow], title: str, noun: str, more: str = "") -
 def _parts() -> Any:
     """Return the macros of the template."""
     templates = environment(Path(__file__).parent)
-    templates.filters |= {"id": kind_id, "percent": _percent, "marked": _marked}
+    templates.filters |= {"id": kind_id, "percent": _percent, "marked": _marked, "line": _one_line}
     return templates.get_template("check_page.html.jinja").module
 
 
@@ -92,4 +93,4 @@ def _marked(text: str, spans: Sequence[FlaggedSpan], tag: str) -> Markup:
 
 
 def _one_line(text: str) -> str:
-    return text.strip().replace("\r", " ").replace("\n", " ")
+    return text.replace("\r", " ").replace("\n", " ")

@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from hf_attncal.io.messages import LOG
 from hf_attncal.layouts import CHECK_FILE
 
 from .alarms import TextAlarms, alarms_of_lines, alarms_of_segments, with_habits
-from .check_model import REASONS, CheckModel, Judgement, combined_judgement
+from .check_model import REASONS, CheckModel, Judged, JudgedPair, Marks, combined_judgement, marks
 from .evidence import Both, LinkEvidence, alien_share, both, cut_for, evidence_of_words, has_counts
 from .logistic import mean_odds
 from .rules import NEGATIONS_OF_SIDES, Break
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 
     from .encoder_check import EncoderJudge
 
-Marks = Both[tuple[np.ndarray, np.ndarray]]  # probability of each word to be wrong, and its index in `REASONS`
 _NO_FAULT = dict.fromkeys(("wrong", *VERDICTS), 0.0)
 _MIN_WORDS_SHARED = 5  # words in a target that different sources should not share
 _MIN_SOURCES = 3
@@ -98,32 +97,10 @@ class AlignerJudge:
             raise ValueError(f"`facts` of {CHECK_FILE} does not fit: the file was learned for another aligner.")
         self.aligner, self.model = aligner, model
 
-    def judge(self, sides: Sequence[Both[Segments]]) -> Judgement:
-        """Judge pairs with words on both sides."""
-        return self.model.judge(evidence_of_words(self.aligner, sides))
-
-    def covered_lines(self, sides: Sequence[Both[Segments]]) -> np.ndarray:
-        """Return whether the aligner covers the source words of each pair, (lines,)."""
-        return np.array([self.model.covers(source.words) for source, _ in sides])
-
-
-class JudgedPair(NamedTuple):
-    """Judgement of a pair, before the alarms of its text.
-
-    Args:
-        sides: Words of both sides.
-        words: Marks of both sides.
-        causes: Probability of each cause, of "wrong" and of "likeness" (any fault but a broken rule). Default: none,
-            for a pair with an empty side or that no judge covers.
-        changes: Names of changed facts. Default: none.
-        rules: Result of `check_rules`. Default: none.
-    """
-
-    sides: Both[Segments]
-    words: Marks
-    causes: Mapping[str, float] = {}
-    changes: tuple[str, ...] = ()
-    rules: Mapping[str, Break | None] = {}
+    def judge(self, sides: Sequence[Both[Segments]]) -> Judged:
+        """Judge pairs with words on both sides; those whose source words are unknown are not covered."""
+        judgement = self.model.judge(evidence_of_words(self.aligner, sides))
+        return Judged(self.model, judgement, np.array([self.model.covers(source.words) for source, _ in sides]))
 
 
 class Checker:
@@ -269,8 +246,11 @@ class Checker:
             ValueError: See `WordAligner.align`.
         """
         sides = [(self.cut(source), self.cut(target)) for source, target in pairs]
-        of_words = iter(self._judged([pair for pair in sides if _has_words(pair)]))
-        return [next(of_words) if _has_words(pair) else JudgedPair(pair, _marks(pair, 1.0)) for pair in sides]
+        full = [pair for pair in sides if _has_words(pair)]
+        judgements = [one for judge in self.judges if full and (one := judge.judge(full)) is not None]
+        judged = combined_judgement(judgements, full, self._learned_alarm) if judgements else []
+        of_words = iter(judged or [JudgedPair(pair, marks(pair, 0.0)) for pair in full])
+        return [next(of_words) if _has_words(pair) else JudgedPair(pair, marks(pair, 1.0)) for pair in sides]
 
     def text_alarms(self, judged: Iterable[JudgedPair], *, document: bool = False) -> TextAlarms:
         """Estimate the alarms of a text; see `alarms.py`.
@@ -303,25 +283,6 @@ class Checker:
             if pair.causes
             else _without_causes(pair)
             for pair in judged
-        ]
-
-    def _judged(self, sides: Sequence[Both[Segments]]) -> list[JudgedPair]:
-        """Judge pairs with words on both sides."""
-        judgements: list[tuple[CheckModel, Judgement]] = []
-        covered: list[np.ndarray] = []
-        for judge in self.judges if sides else ():
-            if (judgement := judge.judge(sides)) is not None:
-                judgements.append((judge.model, judgement))
-                covered.append(judge.covered_lines(sides))
-        if not judgements:
-            return [JudgedPair(pair, _marks(pair, 0.0)) for pair in sides]
-        causes, words, changes = combined_judgement(judgements, covered, self._learned_alarm)
-        of_lines = [dict(zip(causes, row, strict=True)) for row in np.column_stack(list(causes.values())).tolist()]
-        return [
-            JudgedPair(pair, words[n], of_lines[n], changes[n], judgements[int(np.argmax(known))][1].rules[n])
-            if known.any()
-            else JudgedPair(pair, _marks(pair, 0.0))
-            for n, (pair, known) in enumerate(zip(sides, np.stack(covered, axis=1), strict=True))
         ]
 
     def _verdict(self, judged: JudgedPair, alarms: TextAlarms, sources: int) -> PairVerdict:
@@ -512,7 +473,7 @@ def _without_causes(judged: JudgedPair) -> PairVerdict:
 
 def _made(
     sides: Both[Segments],
-    probabilities: Mapping[str, float],
+    probabilities: Mapping[str, Any],
     words: Marks,
     names: Iterable[str],
     flagged: tuple[str, ...] = (),
@@ -533,12 +494,7 @@ def _made(
     return PairVerdict(
         source=sides[0].text,
         target=sides[1].text,
-        wrong=probabilities["wrong"],
-        omission=probabilities["omission"],
-        addition=probabilities["addition"],
-        repeats=probabilities["repeats"],
-        unrelated=probabilities["unrelated"],
-        changed=probabilities["changed"],
+        **probabilities,
         source_words=tuple(words[0][0].tolist()),
         target_words=tuple(words[1][0].tolist()),
         omission_spans=_with_rules(of_rules[0], spans[0]),
@@ -573,11 +529,6 @@ def _spans_of_rule(
 
 def _has_words(sides: Both[Segments]) -> bool:
     return bool(sides[0].words and sides[1].words)
-
-
-def _marks(sides: Both[Segments], probability: float) -> Marks:
-    """Return marks with the same probability for all words."""
-    return both((np.full(len(side.words), probability), np.zeros(len(side.words), dtype=int)) for side in sides)
 
 
 def _spans(sides: Both[Segments], words: Marks) -> Both[tuple[FlaggedSpan, ...]]:

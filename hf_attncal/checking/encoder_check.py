@@ -18,7 +18,7 @@ from hf_attncal.data.words import is_punctuation
 from hf_attncal.io.messages import LOG
 from hf_attncal.layouts import DEFAULT_ENCODER
 
-from .check_model import CheckModel, Judgement, ModelInputs
+from .check_model import CheckModel, Judged, Judgement, ModelInputs
 from .encoder_evidence import EncoderEvidence, EvidenceReader, Pair, TextStatistics
 from .evidence import Both, both
 from .facts import FactModel
@@ -217,18 +217,16 @@ class EncoderJudge:
         distance = self.evidence_reader.statistics.known
         return distance is None or distance >= MIN_COVERAGE
 
-    def judge(self, pairs: Sequence[Pair]) -> Judgement | None:
+    def judge(self, pairs: Sequence[Pair]) -> Judged | None:
         """Judge pairs; return None if the encoder does not cover their languages."""
         evidence = self.evidence_reader.read(pairs)
         coverage = self.evidence_reader.statistics.known is None, self.covers_languages
         if coverage != self._reported:
             self._reported = coverage
             LOG.log(logging.INFO if coverage == (False, True) else logging.WARNING, "%s", self.coverage_message())
-        return self.model.judge(evidence) if self.covers_languages else None
-
-    def covered_lines(self, sides: Sequence[Pair]) -> np.ndarray:
-        """Return whether the encoder covers the languages of each pair, (lines,): the same for all."""
-        return np.full(len(sides), self.covers_languages)
+        if not self.covers_languages:
+            return None
+        return Judged(self.model, self.model.judge(evidence), np.full(len(pairs), True))
 
     def coverage_message(self) -> str:
         """Return a message on the encoder's coverage of the languages of the text read so far."""

@@ -16,7 +16,7 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 from hf_attncal import check
 from hf_attncal.alignment.encoder_prior import EncoderPrior
 from hf_attncal.checking import encoder_check
-from hf_attncal.checking.check_model import CheckModel, combined_judgement
+from hf_attncal.checking.check_model import CheckModel, Judged, combined_judgement
 from hf_attncal.checking.check_self_test import plant_and_check
 from hf_attncal.checking.checker import Checker
 from hf_attncal.checking.encoder_check import (
@@ -340,12 +340,14 @@ def test_judges_are_joined_by_the_means_of_their_log_odds():
     for value, alarm in ((0.2, 0.5), (0.9, 0.7)):
         one = replace(model, alarm=alarm)
         one.wrong = lambda features, value=value: np.full(2, value)
-        found.append((one, encoder_check.Judgement(
+        found.append(Judged(one, encoder_check.Judgement(
             {"addition": np.array([value, value])}, [(np.array([value]), np.array([0.5, value]))] * 2,
             [(np.array([0]), np.array([0, 1]))] * 2, [{}, {}], [(), ("wrong name",)],
             *[np.zeros((2, 1))] * 2,
-        )))  # fmt: skip
-    causes, words, changes = combined_judgement(found, [np.array([True, False]), np.array([True, True])], 0.6)
+        ), np.array([True, bool(found)])))  # fmt: skip
+    pairs = combined_judgement(found, [(segment("a"), segment("b c"))] * 2, 0.6)
+    causes = {name: [pair.causes[name] for pair in pairs] for name in pairs[0].causes}
+    words, changes = [pair.words for pair in pairs], [pair.changes for pair in pairs]
 
     def odds(value):
         return math.log(value / (1 - value))
