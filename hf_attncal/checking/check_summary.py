@@ -6,12 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from hf_attncal.drawing.page import text_table
-from hf_attncal.inference.running import Running
-from hf_attncal.io.errors import user_errors
-from hf_attncal.io.streams import Text
 from hf_attncal.metrics.base import Measured, Metric, mean_difference, means, ratio
 
-from .checked_text import known_verdicts
 from .checker import Checker
 from .verdicts import MARKED_ABOVE, VERDICTS, PairVerdict
 
@@ -83,13 +79,6 @@ class Comparison:
 def _percent(share: Measured, sign: str = "") -> str:
     ends = share.interval and f" ({' to '.join(f'{100 * end:{sign}.2f}' for end in share.interval)})"
     return f"{100 * share.value:{sign}.2f}{ends or ''}"
-
-
-def summarized_text(checker: Checker, source: Text, target: Text, running: Running, bootstrap: int) -> Summary:
-    """Summarize the check of a text, with `bootstrap` resamples; errors as in `known_verdicts`."""
-    with user_errors():
-        counts = count_faults(known_verdicts(checker, source, target, running, "summary"))
-        return summarize_counts(checker, counts, bootstrap)
 
 
 def count_faults(verdicts: Iterable[PairVerdict]) -> np.ndarray:

@@ -41,8 +41,8 @@ def read_pairs_to_check(source: Text, target: Text, running: Running) -> Iterato
     return map(both, rows_of_texts({"source": source, "target": target}, running.longest_line or LONGEST_LINE))
 
 
-def check_texts(
-    checker: Checker, source: Text, target: Text, running: Running, sample: int = _SAMPLE
+def known_verdicts(
+    checker: Checker, source: Text, target: Text, running: Running, form: str, sample: int = _SAMPLE
 ) -> Iterator[PairVerdict]:
     """Yield a numbered verdict for each line of two texts, as they are read.
 
@@ -53,10 +53,13 @@ def check_texts(
         checker: Checker of their languages.
         source, target: Files or lines.
         running: Longest line and progress.
+        form: Output format.
         sample: Number of lines. Default: 2000; 0 for the alarms of ordinary text.
 
     Raises:
-        CommandError: A line cannot be read or checked; the verdicts on all lines before it are yielded first.
+        CommandError: A line cannot be read or checked; the verdicts on all lines before it are yielded first. Or the
+            only judge is an encoder that does not cover the languages, and lines without a verdict would look like
+            clean ones in this form.
     """
     shared = None
     if all(map(_can_be_read_twice, (source, target))):
@@ -64,10 +67,15 @@ def check_texts(
     else:
         sample = 0
     verdicts = checker.stream(read_pairs_to_check(source, target, running), shared=shared, sample=sample)
+    only_encoder = checker.encoder if checker.aligner is None and form not in _FORMS_WITH_UNKNOWN else None
     pairs: list[tuple[str, str]] = []
     suspect = number = 0
     try:
         for number, verdict in enumerate(counted(verdicts, "checked", running.progress), start=1):
+            if only_encoder is not None and NOT_KNOWN in verdict.names:
+                raise CommandError(
+                    f"No line gets a verdict: {only_encoder.coverage_message()}. Give MODEL, an aligner for them."
+                )
             suspect += verdict.wrong > checker.alarm
             if number <= MAX_PAIRS_TO_EXCHANGE:
                 pairs.append((verdict.source, verdict.target))
@@ -82,24 +90,6 @@ def _can_be_read_twice(text: Text) -> bool:
     return os.path.isfile(text) if isinstance(text, str | os.PathLike) else hasattr(text, "__len__")
 
 
-def known_verdicts(
-    checker: Checker, source: Text, target: Text, running: Running, form: str, sample: int = _SAMPLE
-) -> Iterator[PairVerdict]:
-    """Yield the verdicts of `check_texts`; an unknown language is an error if the form cannot show it.
-
-    Raises:
-        CommandError: See `check_texts`; or the only judge is an encoder that does not cover the languages, and lines
-            without a verdict would look like clean ones.
-    """
-    only_encoder = checker.encoder if checker.aligner is None and form not in _FORMS_WITH_UNKNOWN else None
-    for verdict in check_texts(checker, source, target, running, sample):
-        if only_encoder is not None and NOT_KNOWN in verdict.names:
-            raise CommandError(
-                f"No line gets a verdict: {only_encoder.coverage_message()}. Give MODEL, an aligner for them."
-            )
-        yield verdict
-
-
 def checked_lines(
     checker: Checker,
     source: Text,
@@ -112,7 +102,7 @@ def checked_lines(
     """Return the verdicts on a text for an output format.
 
     Args:
-        checker, source, target, running: See `check_texts`.
+        checker, source, target, running: See `known_verdicts`.
         form: Output format; "kept" drops flagged lines.
         worst: Number of verdicts, the worst first. Default: None, all in their order.
 
@@ -123,11 +113,7 @@ def checked_lines(
     if form == "kept":
         verdicts = (verdict for verdict in verdicts if not verdict.flagged)
     if worst is not None:
-        return iter(
-            heapq.nlargest(
-                worst, verdicts, key=lambda verdict: (bool(verdict.flagged), verdict.wrong, -(verdict.line or 0))
-            )
-        )
+        return iter(heapq.nlargest(worst, verdicts, key=lambda one: (bool(one.flagged), one.wrong, -(one.line or 0))))
     return verdicts
 
 

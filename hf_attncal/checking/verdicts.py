@@ -1,7 +1,7 @@
 """Verdict on a sentence pair: probabilities of its faults, marked spans, and their reasons."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
 from .tables import TABLES
@@ -142,15 +142,7 @@ class PairVerdict:
         scores = {name: round(getattr(self, name), 4) if judged else None for name in ("wrong", *VERDICTS)}
         words = {f"{side}_words": [round(value, 3) for value in getattr(self, f"{side}_words")] for side in sides}
         spans = {
-            name: [
-                {
-                    "words": list(span.words),
-                    "characters": list(span.characters),
-                    "reason": span.reason,
-                    "probability": round(span.probability, 3),
-                }
-                for span in getattr(self, name)
-            ]
+            name: [asdict(span) | {"probability": round(span.probability, 3)} for span in getattr(self, name)]
             for name in ("omission_spans", "addition_spans")
         }
         line = {} if self.line is None else {"line": self.line}

@@ -4,7 +4,7 @@ import os
 from typing import TYPE_CHECKING, Any, Literal
 
 from hf_attncal.inference.running import Running
-from hf_attncal.io.errors import CommandError, check_range
+from hf_attncal.io.errors import CommandError, check_range, user_errors
 from hf_attncal.io.streams import check_files, files_among, output_lines, text_name, write_lines
 
 from .kinds import Checking, Encoder, File, Loaded, Output, Text
@@ -122,14 +122,16 @@ def _check_lines(model, source, target, running, output, form, worst, bootstrap,
     if target is None:
         raise CommandError("--target must be given: the translations of --source.")
     check_files(files_among(source, target), {"--output": output}, standard=False)
-    from hf_attncal.checking.checked_text import checked_lines, lines_of_verdicts, written
+    from hf_attncal.checking.checked_text import checked_lines, known_verdicts, lines_of_verdicts, written
     from hf_attncal.checking.checker import open_checker
 
     checker = open_checker(model, running, encoder, alarm)
     if form == "summary":
-        from hf_attncal.checking.check_summary import summarized_text
+        from hf_attncal.checking.check_summary import count_faults, summarize_counts
 
-        return written(summarized_text(checker, source, target, running, bootstrap), output)
+        with user_errors():
+            counts = count_faults(known_verdicts(checker, source, target, running, form))
+            return written(summarize_counts(checker, counts, bootstrap), output)
     verdicts = checked_lines(checker, source, target, running, form, worst=worst)
     if output is None:
         return list(verdicts)
