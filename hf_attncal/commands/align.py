@@ -101,7 +101,8 @@ def align(
         CommandError: files, a model or options that cannot be used, or a line that cannot be read or aligned. The
             lines before it have been written.
     """
-    from hf_attncal.alignment.aligner_opening import changes_of, check_encoder, open_to_align
+    from hf_attncal.alignment.aligner_opening import check_encoder
+    from hf_attncal.alignment.aligner_settings import changes_of, open_to_align
     from hf_attncal.alignment.streaming import LinkStyle, align_text, batch_limits, learn_from_start, lines_at_once
     from hf_attncal.data.texts import PairText, part_of
     from hf_attncal.inference.opening import fetched

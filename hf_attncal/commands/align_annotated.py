@@ -108,7 +108,7 @@ def select(
     Raises:
         CommandError: a file or the model cannot be read, or the model has no attention.
     """
-    from hf_attncal.alignment.aligner_opening import changes_of
+    from hf_attncal.alignment.aligner_settings import changes_of
 
     changes = changes_of(read)
     for name in ("layer", "heads", "shift"):

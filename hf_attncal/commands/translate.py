@@ -96,7 +96,7 @@ def translate(
     name = fetched(model, running)
     loaded = load_model(name, running, beams)
     folder = None if loaded is model else getattr(loaded[0], "of_model", name)  # folder with its alignment.json
-    from hf_attncal.alignment.aligner_opening import aligner_beside
+    from hf_attncal.alignment.aligner_settings import aligner_beside
     from hf_attncal.data.languages import trial_source
     from hf_attncal.inference.answers import Form, answer_text, translating, try_answers
 

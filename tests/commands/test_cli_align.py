@@ -18,7 +18,7 @@ from helpers import TINY, scatter, tiny_stock_model
 from picture_helpers import HOSTILE, SOURCE, TARGET, pictures_of
 
 from hf_attncal.alignment import Seq2SeqAttention, WordAligner, WordAlignment
-from hf_attncal.alignment.aligner_opening import READABLE, open_to_align
+from hf_attncal.alignment.aligner_settings import READABLE, open_to_align
 from hf_attncal.alignment.mask_align import MaskAlignSource
 from hf_attncal.alignment.streaming import LINK_FORMATS, LinkStyle, align_windows
 from hf_attncal.commands import main
