@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -286,9 +287,9 @@ def test_a_finding_in_joined_segments_is_where_its_words_begin():
         "a.srt", tuple(Segment(text, "cue", line) for text, line in (("One two", 1), ("three", 5), ("four", 9)))
     )
     for begin, line in ((0, 1), (6, 1), (8, 5), (14, 9)):
-        place = side.place((FlaggedSpan((0, 1), (begin, begin + 2)),))
+        place = replace(side, spans=(FlaggedSpan((0, 1), (begin, begin + 2)),))
         assert (place.line, place.text) == (line, "One two three four")
-    assert side.place().line == 1
+    assert side.line == 1
 
 
 def test_every_rule_has_a_description():

@@ -64,7 +64,7 @@ class Unit(NamedTuple):
     @property
     def place(self) -> str:
         """Positions of both sides, or of the only one."""
-        return " → ".join(dict.fromkeys(str(side.place()) for side in self[:2] if side.segments))
+        return " → ".join(dict.fromkeys(str(side) for side in self[:2] if side.segments))
 
 
 @dataclass(frozen=True)

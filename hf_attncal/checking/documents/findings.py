@@ -5,9 +5,9 @@ import json
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -31,25 +31,43 @@ _ERROR_STATUS = 2  # exit status of an error, if 1 means findings
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Position of one side of a finding.
+class SegmentSide:
+    """Segments of one document that are checked together.
 
     Args:
-        file: Name of the file.
-        line: Line in the file, from 1.
-        key: Key of the segment, or "".
-        text: Text of the segments that are checked together.
-        spans: Marked spans of the text. Default: (), the finding has no place in the text.
+        file: Name of the document.
+        segments: Segments in order; their texts are joined by spaces.
+        spans: Marked spans of the joined text. Default: (), a finding has no place in the text.
     """
 
     file: str
-    line: int
-    key: str
-    text: str
+    segments: tuple[Segment, ...]
     spans: tuple[FlaggedSpan, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
+
+    @property
+    def line(self) -> int:
+        return self.segment.line
+
+    @property
+    def key(self) -> str:
+        return self.segment.key
+
+    @property
+    def text(self) -> str:
+        return " ".join(one.text for one in self.segments)
+
+    @property
+    def segment(self) -> Segment:
+        """Segment in which the spans begin; the first one without spans."""
+        begin, segment = 0, self.segments[0]
+        for segment in self.segments:
+            begin += len(segment.text) + 1
+            if not self.spans or self.spans[0].characters[0] < begin:
+                break
+        return segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +86,8 @@ class DocumentFinding:
     kind: str
     reason: str
     probability: float
-    source: Place | None
-    target: Place | None
+    source: SegmentSide | None
+    target: SegmentSide | None
     at: Segment | None = None
     unit: int = 0
 
@@ -102,52 +120,20 @@ class DocumentFinding:
         values: dict[str, Any] = {"id": self.id, "kind": self.kind, "probability": round(self.probability, 4)}
         values["reason"] = self.reason
         for name in ("source", "target"):
-            place = getattr(self, name)
-            if place is not None:
-                fields = {"file": place.file, "line": place.line, "key": place.key}
-                values[name] = {key: item for key, item in fields.items() if item} | {"text": place.text}
-                if place.spans:
-                    values[name]["span"] = list(place.spans[0].characters)
+            side = getattr(self, name)
+            if side is not None:
+                fields = {"file": side.file, "line": side.line, "key": side.key}
+                values[name] = {key: item for key, item in fields.items() if item} | {"text": side.text}
+                if side.spans:
+                    values[name]["span"] = list(side.spans[0].characters)
         return values
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentSide:
-    """Segments of one document that are checked together.
-
-    Args:
-        file: Name of the document.
-        segments: Segments in order; their texts are joined by spaces.
-    """
-
-    file: str
-    segments: tuple[Segment, ...]
-
-    @property
-    def text(self) -> str:
-        return " ".join(one.text for one in self.segments)
-
-    def segment(self, spans: Sequence[FlaggedSpan] = ()) -> Segment:
-        """Return the segment in which spans of the joined text begin."""
-        begin, segment = 0, self.segments[0]
-        for segment in self.segments:
-            begin += len(segment.text) + 1
-            if not spans or spans[0].characters[0] < begin:
-                break
-        return segment
-
-    def place(self, spans: Sequence[FlaggedSpan] = ()) -> Place:
-        """Return the position of spans of the joined text."""
-        segment = self.segment(spans)
-        return Place(self.file, segment.line, segment.key, self.text, tuple(spans))
 
 
 def kept_part_findings(source: SegmentSide, target: SegmentSide, unit: int) -> Iterator[DocumentFinding]:
     """Yield the finding on code, addresses and formulas that a translation changed."""
     reason = changed_parts(source.segments, target.segments)
     if reason:
-        kind, places = "changed code", (source.place(), target.place())
-        yield DocumentFinding(kind, reason, _SURE[kind], *places, target.segments[0], unit)
+        yield DocumentFinding("changed code", reason, _SURE["changed code"], source, target, target.segments[0], unit)
 
 
 def document_findings(
@@ -160,9 +146,9 @@ def document_findings(
         findings = [finding for finding in findings if finding.kind != WRONG_PLACEHOLDERS]
         findings.insert(0, Finding(WRONG_PLACEHOLDERS, (), (), wrong, _SURE[WRONG_PLACEHOLDERS]))
     for kind, source_spans, target_spans, reason, probability in findings:
-        places = source.place(source_spans), target.place(target_spans)
+        sides = replace(source, spans=source_spans), replace(target, spans=target_spans)
         probability = min(probability, MOST_SURE) if kind in VERDICTS else probability
-        yield DocumentFinding(kind, reason, probability, *places, target.segment(target_spans), unit)
+        yield DocumentFinding(kind, reason, probability, *sides, sides[1].segment, unit)
 
 
 def whole_segment(source: SegmentSide, target: SegmentSide, near: Segment | None, unit: int) -> DocumentFinding:
@@ -170,11 +156,11 @@ def whole_segment(source: SegmentSide, target: SegmentSide, near: Segment | None
     kind, side = ("missing", source) if source.segments else ("added", target)
     segment, missing_from = side.segments[0], "translation" if source.segments else "source"
     reason = f"the whole {segment.kind} {quoted(side.text)} is not in the {missing_from}"
-    place = side.place([FlaggedSpan((0, 0), (0, len(side.text)), reason, _SURE[kind])])
+    side = replace(side, spans=(FlaggedSpan((0, 0), (0, len(side.text)), reason, _SURE[kind]),))
     if not source.segments:
-        return DocumentFinding(kind, reason, _SURE[kind], None, place, segment, unit)
-    nearby = Place(target.file, near.line if near else 1, segment.key, "")
-    return DocumentFinding(kind, reason, _SURE[kind], place, nearby, near, unit)
+        return DocumentFinding(kind, reason, _SURE[kind], None, side, segment, unit)
+    nearby = SegmentSide(target.file, (Segment("", segment.kind, near.line if near else 1, segment.key),))
+    return DocumentFinding(kind, reason, _SURE[kind], side, nearby, near, unit)
 
 
 def _is_in_one_paragraph(finding: Finding, side: SegmentSide) -> bool:
@@ -253,10 +239,10 @@ def _result(finding: DocumentFinding, rule: int) -> dict[str, Any]:
     return result
 
 
-def _location(place: Place) -> dict[str, Any]:
-    uri = quote(os.path.relpath(place.file) if os.path.isabs(place.file) else place.file)
-    physical = {"artifactLocation": {"uri": uri}, "region": {"startLine": place.line}}
-    return {"physicalLocation": physical} | ({"logicalLocations": [{"name": place.key}]} if place.key else {})
+def _location(side: SegmentSide) -> dict[str, Any]:
+    uri = quote(os.path.relpath(side.file) if os.path.isabs(side.file) else side.file)
+    physical = {"artifactLocation": {"uri": uri}, "region": {"startLine": side.line}}
+    return {"physicalLocation": physical} | ({"logicalLocations": [{"name": side.key}]} if side.key else {})
 
 
 def notes_of(findings: Iterable[DocumentFinding]) -> list[tuple[int, list[str]]]:

@@ -84,7 +84,7 @@ def _least_known(side: Segments, probabilities: np.ndarray) -> float:
 
 def _finding(units: Units, number: int, kind: str, reason: str, probability: float) -> DocumentFinding:
     source, target = units[number]
-    return DocumentFinding(kind, reason, probability, source.place(), target.place(), target.segments[0], number)
+    return DocumentFinding(kind, reason, probability, source, target, target.segments[0], number)
 
 
 def short_findings(checker: Checker, units: Units) -> list[DocumentFinding]:
