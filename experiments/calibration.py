@@ -34,7 +34,6 @@ from paired_bleu import paired_bleu
 from sacrebleu.metrics import CHRF
 
 from hf_attncal import AttnCalMarianConfig, AttnCalMarianMTModel
-from hf_attncal.data.batching import TokenBatchSampler
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.drawing.plots import Picture
 from hf_attncal.inference.loading import load_seq2seq
@@ -46,6 +45,7 @@ from hf_attncal.metrics import records
 from hf_attncal.metrics.probabilities import probability_score
 from hf_attncal.models.losses import IGNORE_INDEX
 from hf_attncal.training.calibrated import MEANS, mask_network_parameters
+from hf_attncal.training.token_batches import TokenBatchSampler
 
 # Corpus -> split -> names of a source and a target file, and of further ones.
 CORPORA = {

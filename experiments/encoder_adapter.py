@@ -38,6 +38,7 @@ from hf_attncal.alignment.links import harmonic_mean
 from hf_attncal.alignment.sources import Words, largest_over_words
 from hf_attncal.alignment.statistical import quick_aligner
 from hf_attncal.data.linked_pairs import Gold
+from hf_attncal.data.word_tokens import tokenize_words
 from hf_attncal.data.words import NO_WORD, WordTokens
 from hf_attncal.io.files import read_lines, sha256, write_json
 from hf_attncal.layouts import WEIGHTS
@@ -112,7 +113,10 @@ def teach(prior: EncoderPrior, pairs: Pairs) -> list[Taught]:
     """Align a text by counts with the encoder; return the tokens of both sides and the links, (S, T)."""
     prior.forget()
     aligner = quick_aligner(pairs, encoder=prior)
-    sides = [prior.reader.tokenize([" ".join(pair[side]) for pair in pairs]) for side in (0, 1)]
+    sides = [
+        tokenize_words(prior.reader.tokenizer, [" ".join(pair[side]) for pair in pairs], special_tokens=False)
+        for side in (0, 1)
+    ]
     links = (np.where(cells > LEAST, cells, 0.0) for cells in link_cells(aligner, pairs))
     found = list(zip(*sides, links, strict=True))
     return [one for one in found if max(len(one[0].ids), len(one[1].ids)) <= MOST_TOKENS]

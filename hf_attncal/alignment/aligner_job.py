@@ -17,13 +17,13 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from hf_attncal.alignment.aligner import WordAligner
 from hf_attncal.alignment.gold import TUNED, calibrate_links, score_aligner, tune_links
 from hf_attncal.alignment.quality import LEAST_SCORE, mean_score
-from hf_attncal.data.batching import TokenBatchSampler
 from hf_attncal.data.collators import AlignmentCollator
 from hf_attncal.data.corpora import corpus_token_counts, folded, segmented, tokenize_for_alignment
 from hf_attncal.data.linked_pairs import Gold
 from hf_attncal.data.rows import Rows
 from hf_attncal.data.segmentation import fold_line
-from hf_attncal.data.words import WordTokenizer, WordTokens
+from hf_attncal.data.word_tokens import WordTokenizer
+from hf_attncal.data.words import WordTokens
 from hf_attncal.families import Family, aligners
 from hf_attncal.hub.model_cards import Result, write_model_card
 from hf_attncal.inference.reading import evaluating
@@ -37,7 +37,7 @@ from hf_attncal.training.presets import count_lines, preset_names, read_preset
 from hf_attncal.training.sections import NotNegative, Positive, check_section, hints_of
 from hf_attncal.training.settings import ModelSettings
 from hf_attncal.training.text import LINKS_OF_SPLITS, DataConfig, with_links
-from hf_attncal.training.token_batches import TokenBatchArguments, TokenBatchTrainer
+from hf_attncal.training.token_batches import TokenBatchArguments, TokenBatchSampler, TokenBatchTrainer
 
 from .counting import CountsConfig, counted_links, learn_counts
 from .encoder_prior import EncoderPrior

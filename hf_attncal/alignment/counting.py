@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 from hf_attncal.data.linked_pairs import Gold
 from hf_attncal.data.pharaoh import Link
 from hf_attncal.data.rows import Rows
-from hf_attncal.data.words import special_numbers
+from hf_attncal.data.word_tokens import special_numbers
 from hf_attncal.inference.word_attention import best_source_words
 from hf_attncal.metrics.aer import AlignmentScore, alignment_error_rate
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig

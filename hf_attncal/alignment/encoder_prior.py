@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from hf_attncal.data.segmentation import characters
+from hf_attncal.data.word_tokens import tokenize_words
 from hf_attncal.data.words import NO_WORD, WordTokens
 from hf_attncal.io.messages import LOG
 
@@ -167,7 +168,7 @@ class EncoderPrior(EncoderLayer):
     def _states(self, texts: Sequence[Sequence[str]]) -> list[Tensor]:
         """Return the state of each word of each text, (words, size) float16; repeated texts are read once."""
         unique = list(dict.fromkeys(texts))
-        tokens = self.reader.tokenize(list(map(_readable, unique)))
+        tokens = tokenize_words(self.reader.tokenizer, list(map(_readable, unique)), special_tokens=False)
         read = self.reader.states_by_length([of_text.ids for of_text in tokens], self.layer, _BATCH_TOKENS)
         states = {unique[n]: _word_means(of_text, tokens[n]) for n, of_text in read}
         size = max((of_text.shape[1] for of_text in states.values()), default=1)

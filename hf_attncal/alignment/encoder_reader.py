@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from transformers import AutoModel
 
 from hf_attncal.data.batching import padded
-from hf_attncal.data.words import WordTokens, tokenize_words
 from hf_attncal.inference.files import file_beside
 from hf_attncal.inference.loading import load_whole
 from hf_attncal.inference.opening import bf16_is_fast, choose_device, load_errors
@@ -85,10 +84,6 @@ class EncoderReader:
         if size < 1:
             raise ValueError(f"The encoder needs more positions than special tokens, got {limit}. Choose another one.")
         return size
-
-    def tokenize(self, texts: Sequence[str]) -> list[WordTokens]:
-        """Tokenise texts without special tokens."""
-        return tokenize_words(self.tokenizer, texts, special_tokens=False)
 
     def hidden_states(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, ...]:
         """Return the input of the first layer and the output of each layer, (batch, length, size) each.

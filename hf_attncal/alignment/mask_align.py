@@ -12,7 +12,8 @@ from torch.nn import functional as F
 
 from hf_attncal.data.batching import batches_by_length, padded
 from hf_attncal.data.segmentation import fold
-from hf_attncal.data.words import NO_WORD, WordTokenizer, WordTokens
+from hf_attncal.data.word_tokens import WordTokenizer
+from hf_attncal.data.words import NO_WORD, WordTokens
 from hf_attncal.families import FAMILIES
 
 from .count_learner import ONCE, adapt_counts

@@ -28,7 +28,8 @@ from tokenizers import Tokenizer
 
 from hf_attncal.data.segmentation import EMPTY_WORD, Cut, characters, fold, is_unspaced, segment, without_spaces
 from hf_attncal.data.tokenizer import PAD, SPACE, SPECIAL_TOKENS, UNK, train_bpe_backend
-from hf_attncal.data.words import SEPARATORS, WordTokenizer, WordTokens, check_cells, split_words
+from hf_attncal.data.word_tokens import WordTokenizer
+from hf_attncal.data.words import SEPARATORS, WordTokens, check_cells, split_words
 from hf_attncal.families import FAMILIES
 from hf_attncal.inference.files import check_model_files, read_object
 from hf_attncal.io.errors import in_line

@@ -29,7 +29,8 @@ from .pharaoh import Link
 from .rows import Rows
 from .segmentation import fold_line, segment
 from .tokenizer import CopyTokenizer
-from .words import WordTokens, encode_sources, encode_targets, special_target_id, tokenize_words
+from .word_tokens import encode_sources, encode_targets, special_target_id, tokenize_words
+from .words import WordTokens
 
 try:
     from datasets import List

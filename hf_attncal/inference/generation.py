@@ -15,8 +15,7 @@ from hf_attncal.data.batching import batches_by_length, beginning, padded
 from hf_attncal.data.languages import check_target
 from hf_attncal.data.pharaoh import Link
 from hf_attncal.data.tokenizer import CopyTokenizer, decode_copied
-from hf_attncal.data.words import (
-    NO_WORD,
+from hf_attncal.data.word_tokens import (
     encode_sources,
     special_target_id,
     target_text,
@@ -24,6 +23,7 @@ from hf_attncal.data.words import (
     token_names,
     tokenize_words,
 )
+from hf_attncal.data.words import NO_WORD
 
 from .reading import evaluating, position_limit
 from .search import Search

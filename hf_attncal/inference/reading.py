@@ -17,7 +17,8 @@ from torch import Tensor
 from transformers import PretrainedConfig
 
 from hf_attncal.data.batching import batches_by_length, padded
-from hf_attncal.data.words import NO_WORD, WordTokens, special_target_id, tokenize_words
+from hf_attncal.data.word_tokens import special_target_id, tokenize_words
+from hf_attncal.data.words import NO_WORD, WordTokens
 from hf_attncal.families import stock_type
 from hf_attncal.metrics.reliability import contributions
 from hf_attncal.models.configuration_attncal import guided_place

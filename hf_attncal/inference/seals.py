@@ -30,9 +30,7 @@ from hf_attncal.layouts import (
     CONFIG,
     SETTINGS_FILE,
     TOKENIZER,
-    TOKENIZER_CONFIG,
     file_of,
-    files,
 )
 
 from .files import blamed, file_beside, read_object
@@ -128,7 +126,7 @@ def fingerprint(folder: Path, file: str = "") -> dict[str, str]:
     parts = {"weights": _weights(folder)}
     if vocabulary := _vocabulary(folder):
         parts["tokenizer"] = vocabulary
-    if (base := _base(folder / ADAPTER_CONFIG)) is not None:
+    if (base := base_of(folder / ADAPTER_CONFIG)) is not None:
         parts["base model"] = _digest(fingerprint(folder_of(*base), SETTINGS_FILE))
     if file != SETTINGS_FILE and (folder / SETTINGS_FILE).is_file():
         settings = read_object(folder / SETTINGS_FILE)
@@ -185,27 +183,7 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
-# ---- revisions, for results ----
-
-
-def revision_of(name: str, revision: str | None = None) -> str:
-    """Return the identity of a model, an adapter or a tokenizer.
-
-    Returns:
-        For a folder, the SHA-256 of its files that loading reads. For a Hub name, `name@commit`, or the name if the
-        commit is unknown. For an adapter, ` on ` and the identity of its base model follow.
-    """
-    if Path(name).is_dir():
-        paths = {path for file in files() if file.is_read for path in Path(name).glob(file.name)}
-        identity = _sha256_of(sorted(filter(Path.is_file, paths)))
-    else:
-        commit = _commit(name, revision)
-        identity = f"{name}@{commit}" if commit else name
-    base = _base(file_beside(name, ADAPTER_CONFIG, revision))
-    return identity if base is None else f"{identity} on {revision_of(*base)}"
-
-
-def _base(adapter: Path | None) -> tuple[str, str | None] | None:
+def base_of(adapter: Path | None) -> tuple[str, str | None] | None:
     """Return the base model in an adapter's configuration and its revision, or None if it is missing."""
     try:
         values = {} if adapter is None or not adapter.is_file() else read_object(adapter)
@@ -215,17 +193,3 @@ def _base(adapter: Path | None) -> tuple[str, str | None] | None:
     except (OSError, ValueError):
         pass
     return None
-
-
-def _commit(name: str, revision: str | None) -> str | None:
-    """Return the commit of a model in the Hub's cache, or None if it is not known."""
-    paths = (file_beside(name, file, revision) for file in (CONFIG, TOKENIZER_CONFIG, ADAPTER_CONFIG))
-    from transformers.utils.hub import extract_commit_hash  # takes seconds to import
-
-    return next((extract_commit_hash(str(path), None) for path in paths if path is not None), None)
-
-
-def _sha256_of(paths: list[Path]) -> str:
-    """Hash the names and contents of files."""
-    named = "".join(f"{path.name} {sha256(path)}\n" for path in paths)
-    return f"sha256:{hashlib.sha256(named.encode()).hexdigest()}"

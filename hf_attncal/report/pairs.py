@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hf_attncal.data.pharaoh import Link
-from hf_attncal.data.words import token_names
+from hf_attncal.data.word_tokens import token_names
 from hf_attncal.inference.reading import Reading, readings_of_pairs
 from hf_attncal.inference.source_use import source_use
 from hf_attncal.inference.translation import translate_texts

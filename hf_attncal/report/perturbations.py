@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from hf_attncal.data.words import WordTokens, tokenize_words
+from hf_attncal.data.word_tokens import tokenize_words
+from hf_attncal.data.words import WordTokens
 from hf_attncal.inference.reading import PairTooLongError, TokenPair, check_attends, check_lengths
 from hf_attncal.inference.source_use import ForcedRow, score_rows
 

@@ -22,11 +22,10 @@ from hf_attncal.data.languages import set_languages
 from hf_attncal.families import FAMILIES, stock_type
 from hf_attncal.hub.model_cards import write_trained_adapter_card
 from hf_attncal.inference.loading import model_config
-from hf_attncal.inference.seals import revision_of
 from hf_attncal.layouts import ADAPTER_WEIGHTS
 from hf_attncal.models.configuration_attncal import SWITCHES
 
-from .folder import finish
+from .folder import finish, revision_of
 from .job import Job, about_run, attention, base_name, extent_results, recorded, score_results, split_name
 from .presets import adapter_defaults, anneal, sections_of
 from .sections import Kernel, check_section, hints_of, merge_settings, naming

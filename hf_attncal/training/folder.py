@@ -5,6 +5,7 @@ in `unfinished/`, synced and then renamed, so a file under its own name is compl
 failure. A run is finished once `run.json` has `finished: true`, which is written last.
 """
 
+import hashlib
 import json
 import re
 import shutil
@@ -18,10 +19,20 @@ from typing import Any, TypeVar
 
 from accelerate.utils import broadcast_object_list
 
-from hf_attncal.inference.seals import revision_of
-from hf_attncal.io.files import fill_folder, json_text, write_json
+from hf_attncal.inference.files import file_beside
+from hf_attncal.inference.seals import base_of
+from hf_attncal.io.files import fill_folder, json_text, sha256, write_json
 from hf_attncal.io.gate import job, note_inputs, read_run_record, run_record, saving_into
-from hf_attncal.layouts import RESULTS, RUN, UNFINISHED, kind_of_folder
+from hf_attncal.layouts import (
+    ADAPTER_CONFIG,
+    CONFIG,
+    RESULTS,
+    RUN,
+    TOKENIZER_CONFIG,
+    UNFINISHED,
+    files,
+    kind_of_folder,
+)
 from hf_attncal.metrics import records
 
 from .checkpoints import last_checkpoints
@@ -226,3 +237,37 @@ def finish(run: Run, results: dict[str, Any], save: Callable[[Path], None]) -> d
         run_json = json_text(_read(folder) | {"finished": True})
         fill(folder, lambda staged: (staged / RUN).write_text(run_json, encoding="utf-8"))
     return results
+
+
+# ---- identity of a model ----
+
+
+def revision_of(name: str, revision: str | None = None) -> str:
+    """Return the identity of a model, an adapter or a tokenizer.
+
+    Returns:
+        For a folder, the SHA-256 of its files that loading reads. For a Hub name, `name@commit`, or the name if the
+        commit is unknown. For an adapter, ` on ` and the identity of its base model follow.
+    """
+    if Path(name).is_dir():
+        paths = {path for file in files() if file.is_read for path in Path(name).glob(file.name)}
+        identity = _sha256_of(sorted(filter(Path.is_file, paths)))
+    else:
+        commit = _commit(name, revision)
+        identity = f"{name}@{commit}" if commit else name
+    base = base_of(file_beside(name, ADAPTER_CONFIG, revision))
+    return identity if base is None else f"{identity} on {revision_of(*base)}"
+
+
+def _commit(name: str, revision: str | None) -> str | None:
+    """Return the commit of a model in the Hub's cache, or None if it is not known."""
+    paths = (file_beside(name, file, revision) for file in (CONFIG, TOKENIZER_CONFIG, ADAPTER_CONFIG))
+    from transformers.utils.hub import extract_commit_hash  # takes seconds to import
+
+    return next((extract_commit_hash(str(path), None) for path in paths if path is not None), None)
+
+
+def _sha256_of(paths: list[Path]) -> str:
+    """Hash the names and contents of files."""
+    named = "".join(f"{path.name} {sha256(path)}\n" for path in paths)
+    return f"sha256:{hashlib.sha256(named.encode()).hexdigest()}"

@@ -23,7 +23,7 @@ from hf_attncal.alignment.links import (
 )
 from hf_attncal.alignment.mask_align import MaskAlignSource, cut_pair, end_of_window
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
-from hf_attncal.data.words import tokenize_words
+from hf_attncal.data.word_tokens import tokenize_words
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from transformers import (
 )
 
 from hf_attncal.alignment.encoder_reader import EncoderReader
+from hf_attncal.data.word_tokens import tokenize_words
 
 
 def of_bert(tokenizer, **changes):
@@ -64,7 +65,7 @@ def test_a_long_text_is_read_in_windows_and_nothing_is_cut(kind):
     reader = EncoderReader(model, tokenizer)
     assert reader.size == positions - 1
     long, short = " ".join(SOURCES), SOURCES[0]
-    ids = [text.ids for text in reader.tokenize([short, long])]
+    ids = [text.ids for text in tokenize_words(reader.tokenizer, [short, long], special_tokens=False)]
     assert len(ids[1]) > 3 * positions
     with torch.no_grad():
         found = reader.states(ids)[1]

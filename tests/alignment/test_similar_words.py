@@ -15,7 +15,7 @@ from hf_attncal.alignment.statistical import (
     similarity,
 )
 from hf_attncal.data.tokenizer import SPACE, train_bpe_backend
-from hf_attncal.data.words import WordTokenizer
+from hf_attncal.data.word_tokens import WordTokenizer
 
 
 def slow_similarity(first: str, second: str) -> float:

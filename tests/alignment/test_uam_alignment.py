@@ -11,7 +11,7 @@ from hf_attncal import LuongConfig, LuongForConditionalGeneration, WordAligner
 from hf_attncal.alignment import GoldAlignment, Seq2SeqAttention, argmax_links, select_attention
 from hf_attncal.data.collators import NullCollator
 from hf_attncal.data.tokenizer import null_token_id
-from hf_attncal.data.words import tokenize_words
+from hf_attncal.data.word_tokens import tokenize_words
 from hf_attncal.inference.reading import readings_of_pairs, shared_among_places
 from hf_attncal.inference.word_attention import word_attention
 

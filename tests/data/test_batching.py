@@ -11,8 +11,8 @@ from accelerate.state import PartialState
 from torch.utils.data import DataLoader, Dataset
 from transformers import TrainerState
 
-from hf_attncal.data.batching import TokenBatchSampler, batches_by_length, padded
-from hf_attncal.training.token_batches import SetEpochCallback
+from hf_attncal.data.batching import batches_by_length, padded
+from hf_attncal.training.token_batches import SetEpochCallback, TokenBatchSampler
 
 MAX_TOKENS = 200
 

@@ -13,7 +13,8 @@ from transformers import MarianTokenizer, PreTrainedTokenizerFast
 
 from hf_attncal.data.corpora import tokenize_for_alignment
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
-from hf_attncal.data.words import NO_WORD, text_and_word_ids, tokenize_words
+from hf_attncal.data.word_tokens import text_and_word_ids, tokenize_words
+from hf_attncal.data.words import NO_WORD
 
 TEXT = ["the old house is a small house", "das alte Haus ist ein kleines Haus", "東京 に ある Straße é"]
 SENTENCES = [

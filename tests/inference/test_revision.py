@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hf_attncal.inference.seals import revision_of
+from hf_attncal.training.folder import revision_of
 
 BASE = {"config.json": "{}", "model.safetensors": "weights"}
 

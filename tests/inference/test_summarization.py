@@ -11,7 +11,8 @@ from summary_helpers import KNOWN, TEXTS, UNKNOWN, copying_model, texts_of, word
 from transformers import T5Config, T5ForConditionalGeneration
 
 from hf_attncal.data.tokenizer import CopyTokenizer
-from hf_attncal.data.words import NO_WORD, tokenize_words
+from hf_attncal.data.word_tokens import tokenize_words
+from hf_attncal.data.words import NO_WORD
 from hf_attncal.inference.generation import Generated, LineTooLongError, words_of_text
 from hf_attncal.inference.summarization import summarize_lines, summarize_texts
 

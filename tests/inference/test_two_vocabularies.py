@@ -9,7 +9,8 @@ from language_helpers import trained_sentencepiece
 from seq2seq_helpers import SOURCES, TARGETS, randomized, sized
 from transformers import MarianConfig, MarianMTModel, MarianTokenizer
 
-from hf_attncal.data.words import NO_WORD, target_text, text_and_word_ids, token_names, tokenize_words
+from hf_attncal.data.word_tokens import target_text, text_and_word_ids, token_names, tokenize_words
+from hf_attncal.data.words import NO_WORD
 from hf_attncal.inference.generation import Search, generate_lines
 from hf_attncal.inference.reading import readings_of_pairs
 from hf_attncal.report.pairs import _labels

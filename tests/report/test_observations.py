@@ -12,7 +12,7 @@ from seq2seq_helpers import SOURCES, TARGETS, bpe_tokenizer, randomized, sized, 
 from transformers import BertConfig, BertModel
 
 from hf_attncal.adapters import AttentionCalibrationConfig
-from hf_attncal.data.words import tokenize_words
+from hf_attncal.data.word_tokens import tokenize_words
 from hf_attncal.metrics.reliability import (
     LEAST_SPREAD,
     MAX_NORMALIZED_DIVERGENCE,

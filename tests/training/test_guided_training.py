@@ -18,7 +18,7 @@ from hf_attncal.data.collators import LinkCollator
 from hf_attncal.data.corpora import tokenize_pairs
 from hf_attncal.data.pharaoh import parse_alignments
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
-from hf_attncal.data.words import text_and_word_ids
+from hf_attncal.data.word_tokens import text_and_word_ids
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.inference.reading import read
 from hf_attncal.io.errors import CommandError

@@ -11,7 +11,8 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from hf_attncal import align, translate
 from hf_attncal.commands import main
 from hf_attncal.data.languages import Languages, card_languages, codes_of, set_languages, set_leading_code
-from hf_attncal.data.words import NO_WORD, token_names
+from hf_attncal.data.word_tokens import token_names
+from hf_attncal.data.words import NO_WORD
 from hf_attncal.inference.loading import load_seq2seq
 from hf_attncal.inference.reading import token_pairs
 from hf_attncal.training import seq2seq

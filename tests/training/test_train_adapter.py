@@ -16,11 +16,11 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from hf_attncal.adapters import AttentionCalibrationConfig
 from hf_attncal.hub import inspect_folder
-from hf_attncal.inference.seals import revision_of
 from hf_attncal.inference.translation import translate_texts
 from hf_attncal.metrics.bleu import bleu
 from hf_attncal.training import seq2seq
 from hf_attncal.training.adapter import AdapterConfig, AdapterJob, check_base
+from hf_attncal.training.folder import revision_of
 from hf_attncal.training.sections import read_settings
 
 sys.path.insert(0, str(ROOT / "training"))
