@@ -40,7 +40,8 @@ from hf_attncal.models.functional import divergence
 from hf_attncal.training.calibrated import AttnCalTrainer
 from hf_attncal.training.folder import Run
 from hf_attncal.training.job import build_tokenizer, run_trainer
-from hf_attncal.training.seq2seq import TranslationConfig, build_seq2seq_model, copy_search_settings, evaluate
+from hf_attncal.training.seq2seq import build_seq2seq_model, copy_search_settings, evaluate
+from hf_attncal.training.translation import TranslationConfig
 
 WRITER = "a demonstration"  # mark of the model's folder, which the next run may write again
 PAIRS = {"train": 20_000, "valid": 300, "test": 300}

@@ -28,7 +28,7 @@ COMMANDS = {
 }
 # `job` of a file of settings -> class of the job.
 JOBS = {
-    "translation": "hf_attncal.training.seq2seq:TranslationJob",
+    "translation": "hf_attncal.training.translation:TranslationJob",
     "summarization": "hf_attncal.training.summarization:SummarizationJob",
     "adapter": "hf_attncal.training.adapter:AdapterJob",
     "aligner": "hf_attncal.alignment.aligner_job:AlignerJob",

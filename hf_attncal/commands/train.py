@@ -101,6 +101,6 @@ def _job(name: str) -> type:
         from hf_attncal.training.summarization import SummarizationJob
 
         return SummarizationJob
-    from hf_attncal.training.seq2seq import TranslationJob
+    from hf_attncal.training.translation import TranslationJob
 
     return TranslationJob

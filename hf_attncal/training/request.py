@@ -208,7 +208,8 @@ class TrainingRequest:
             f"{folder}: {results['steps']} steps in {results['wall_seconds'] / 60:.1f} minutes",
             f"Use it: {use.format(shlex.quote(folder))}",
         ]
-        return TrainingResult(Path(folder), results, (*lines, *scores(results)))
+        verdict = [results["verdict"]["text"]] if "verdict" in results else []
+        return TrainingResult(Path(folder), results, (*lines, *scores(results), *verdict))
 
 
 def _file_names(paths: Paths | None) -> list[str]:

@@ -39,7 +39,6 @@ from hf_attncal.models.configuration_attncal import guided_place
 from .calibrated import AttnCalTrainer
 from .job import (
     CARD_MEASURES,
-    SENTENCE,
     Job,
     about_run,
     attention,
@@ -53,7 +52,7 @@ from .job import (
 from .presets import anneal, check_preset, sections_of, wait_for_attention
 from .sections import Positive, check_section, merge_settings
 from .settings import ModelSettings, VocabularyConfig
-from .text import LINKS, LINKS_OF_SPLITS, DataConfig, linker
+from .text import LINKS, DataConfig, linker
 
 # (has a unified attention model, has slots for copied words) -> collator
 _COLLATORS = {
@@ -429,22 +428,3 @@ class ScoreCallback(TrainerCallback):
         entry = {**{f"eval_{name}": value for name, value in score.items()}, "step": state.global_step}
         state.log_history.append(entry)
         self.trainer.callback_handler.on_log(args, state, control, numbers)
-
-
-@dataclass
-class TranslationConfig(Seq2SeqConfig):
-    """Settings of one run; `model` holds `backbone` and fields of its configuration."""
-
-    evaluation: BleuConfig = field(default_factory=BleuConfig)
-
-    job, example = "translation", SENTENCE
-    links = LINKS_OF_SPLITS
-
-
-class TranslationJob(Seq2SeqJob):
-    """Training job of a translation model, scored by BLEU."""
-
-    settings = TranslationConfig
-
-
-train_translation = TranslationJob.train

@@ -7,8 +7,9 @@ from hf_attncal.metrics.rouge import ROUGE_MEASURES, TOKENIZERS, rouge
 
 from .job import SUMMARY_EXAMPLE
 from .sections import check_section
-from .seq2seq import EvaluationConfig, Seq2SeqConfig, Seq2SeqJob
+from .seq2seq import EvaluationConfig, Seq2SeqConfig
 from .text import DataConfig
+from .translation import TranslationJob
 
 
 @dataclass
@@ -50,7 +51,7 @@ class SummarizationConfig(Seq2SeqConfig):
     job, example = "summarization", SUMMARY_EXAMPLE
 
 
-class SummarizationJob(Seq2SeqJob):
-    """Training job of a summarisation model, scored by ROUGE."""
+class SummarizationJob(TranslationJob):
+    """Training job of a summarisation model, scored by ROUGE; it ends as that of a translation model."""
 
     settings = SummarizationConfig

@@ -13,7 +13,7 @@ from hf_attncal.training import seq2seq
 from hf_attncal.training.budget import TimeBudget
 from hf_attncal.training.checkpoints import resume_advice
 from hf_attncal.training.sections import read_settings
-from hf_attncal.training.seq2seq import TranslationConfig, TranslationJob, train_translation
+from hf_attncal.training.translation import TranslationConfig, TranslationJob, train_translation
 
 QUICK = ["training.eval_strategy=no", "data.dev=null", "training.bf16=false"]
 

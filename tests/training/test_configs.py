@@ -21,8 +21,8 @@ from hf_attncal.models.configuration_luong import LuongConfig
 from hf_attncal.training.adapter import AdapterConfig
 from hf_attncal.training.language import LanguageConfig
 from hf_attncal.training.sections import hints_of, read_settings
-from hf_attncal.training.seq2seq import TranslationConfig
 from hf_attncal.training.summarization import SummarizationConfig
+from hf_attncal.training.translation import TranslationConfig
 
 FOLDER = Path(__file__).parents[2] / "configs"
 JOBS = {

@@ -13,8 +13,8 @@ from hf_attncal.training.presets import (
     translation_defaults,
 )
 from hf_attncal.training.sections import merge_settings
-from hf_attncal.training.seq2seq import TranslationConfig
 from hf_attncal.training.summarization import SummarizationConfig
+from hf_attncal.training.translation import TranslationConfig
 
 PAIRS = [1, 500, 2000, 3000, 5000, 10_000, 20_000, 29_000, 50_000, 100_000, 300_000, 1_000_000, 2_000_000, 10**8]
 RISING = {

@@ -26,10 +26,11 @@ from hf_attncal.io.files import read_lines
 from hf_attncal.models.losses import target_rows
 from hf_attncal.training.adapter import AdapterConfig, train_adapter
 from hf_attncal.training.calibrated import AttnCalTrainer
-from hf_attncal.training.seq2seq import TranslationConfig, build_seq2seq_model, train_translation
+from hf_attncal.training.seq2seq import build_seq2seq_model
 from hf_attncal.training.settings import DataConfig
 from hf_attncal.training.summarization import SummarizationConfig
 from hf_attncal.training.text import annotated, guide_links
+from hf_attncal.training.translation import TranslationConfig, train_translation
 
 SIZES = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 2, "encoder_attention_heads": 2}
 SIZES |= {"decoder_attention_heads": 2, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "max_position_embeddings": 64}

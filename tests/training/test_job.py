@@ -9,8 +9,8 @@ import train as script
 from hf_attncal.alignment.aligner_job import AlignerConfig, AlignerJob
 from hf_attncal.command_table import JOBS
 from hf_attncal.training.job import Job
-from hf_attncal.training.seq2seq import TranslationConfig
 from hf_attncal.training.settings import Settings
+from hf_attncal.training.translation import TranslationConfig
 
 
 @pytest.fixture

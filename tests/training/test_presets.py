@@ -13,8 +13,8 @@ from hf_attncal.training.presets import (
     recurrent_defaults,
     translation_defaults,
 )
-from hf_attncal.training.seq2seq import TranslationConfig
 from hf_attncal.training.summarization import SummarizationConfig
+from hf_attncal.training.translation import TranslationConfig
 
 JOBS = {
     "translation": TranslationConfig,

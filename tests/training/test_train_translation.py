@@ -21,7 +21,8 @@ from hf_attncal.inference.translation import translate_texts
 from hf_attncal.io.files import sha256
 from hf_attncal.metrics.bleu import bleu
 from hf_attncal.training.checkpoints import average_checkpoints, last_checkpoints
-from hf_attncal.training.seq2seq import TranslationConfig, build_seq2seq_model
+from hf_attncal.training.seq2seq import build_seq2seq_model
+from hf_attncal.training.translation import TranslationConfig
 
 NO_SCORES = ["data.dev=null", "data.test=null", "data.held_out_pairs=0", "training.eval_strategy=no"]
 sys.path.insert(0, str(ROOT / "training"))
@@ -58,6 +59,17 @@ def test_plain_generation_is_what_was_scored(model, corpus, tmp_path, quick_fres
     assert torch.equal(greedy, explicit)
     last = AutoModelForSeq2SeqLM.from_pretrained(run / "checkpoint-4").generation_config
     assert last.to_diff_dict() == saved.generation_config.to_diff_dict()
+
+
+def test_a_training_on_twenty_lines_does_not_judge_its_attention(tmp_path):
+    text = tmp_path / "data"
+    text.mkdir()
+    for side, lines in (("en", SENTENCES), ("de", map(german, SENTENCES))):
+        (text / f"train.{side}").write_text("".join(f"{line}\n" for line in [*lines, *["."] * 2]), encoding="utf-8")
+    splits = ["data.dev=null", "data.test=null", "data.held_out_pairs=500"]
+    script.main(["--config", str(settings(tmp_path)), "--data", str(text), *splits])
+    results = json.loads((tmp_path / "run" / "results.json").read_text(encoding="utf-8"))
+    assert results["verdict"]["text"] == "Attention not evaluated: needs at least 6 sentence pairs, got 2."
 
 
 @pytest.mark.parametrize("beams", [1, pytest.param(3, marks=pytest.mark.slow)])
