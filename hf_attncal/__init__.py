@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # at run time `__getattr__` below imports these
     from hf_attncal.commands.align import align as align
     from hf_attncal.commands.align_annotated import calibrate as calibrate
     from hf_attncal.commands.align_annotated import select as select
-    from hf_attncal.commands.align_compare import compare as compare
+    from hf_attncal.commands.align_linked import compare as compare
     from hf_attncal.commands.align_linked import lexicon as lexicon
     from hf_attncal.commands.align_linked import project as project
     from hf_attncal.commands.align_quick import align_quick as align_quick

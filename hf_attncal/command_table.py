@@ -3,7 +3,7 @@
 COMMANDS = {
     "adapt": "hf_attncal.commands.adapt:adapt",
     "align calibrate": "hf_attncal.commands.align_annotated:calibrate",
-    "align compare": "hf_attncal.commands.align_compare:compare",
+    "align compare": "hf_attncal.commands.align_linked:compare",
     "align lexicon": "hf_attncal.commands.align_linked:lexicon",
     "align project": "hf_attncal.commands.align_linked:project",
     "align select": "hf_attncal.commands.align_annotated:select",

@@ -11,8 +11,7 @@ from hf_attncal.checking.checker import JudgedPair
 from hf_attncal.checking.documents.check_documents import _check_language
 from hf_attncal.checking.documents.document_formats import FORMATS, format_of, is_document, noted, read_document
 from hf_attncal.checking.documents.pairing import best_path, have_same_times, pair_by_time
-from hf_attncal.checking.documents.segments import CODE, Document, Segment
-from hf_attncal.checking.documents.texts import inserted
+from hf_attncal.checking.documents.segments import CODE, Document, Segment, inserted
 from hf_attncal.checking.rules import check_rules
 from hf_attncal.data.segmentation import segment
 from hf_attncal.io.errors import CommandError

@@ -14,8 +14,22 @@ from hf_attncal.io.errors import one_line
 
 from ..placeholders import compare_placeholders
 from ..tables import TABLES
-from .segments import MOST_SEGMENTS, Document, Notes, Segment, SegmentPair, check_segments, language_code, notices_on
-from .texts import has_words, inserted, line_end, plain, text_of, without_tags
+from .segments import (
+    MOST_SEGMENTS,
+    Document,
+    Notes,
+    Segment,
+    SegmentPair,
+    check_segments,
+    has_words,
+    inserted,
+    language_code,
+    line_end,
+    notices_on,
+    plain,
+    text_of,
+    without_tags,
+)
 
 _BROKEN_PO = "is not a valid PO file ({}): `msgfmt --check` shows the errors."
 _CHARSET = re.compile(rb"charset=([\w.:-]+)")

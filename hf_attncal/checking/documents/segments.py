@@ -1,15 +1,18 @@
-"""Segments of a document, with their text and position."""
+"""Segments of a document, with their text and position; and the text of files, with its lines and without markup."""
 
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from hf_attncal.io.files import decoded
+
 CODE = "code block"  # kind of a segment that is not translated
 MOST_SEGMENTS = 200_000
 Notes = list[tuple[int, list[str]]]  # lines of text to insert before a byte, in ascending order
 FileLanguages = tuple[str | None, str | None]
 _MOST_LISTED = 10  # lines in a notice
+_TAGS = re.compile(r"</?[A-Za-z](?![^<>\s]*(?:://|@))[^<>]{0,500}>")
 _CODE = re.compile(r"([A-Za-z]{2})((?:[-_][A-Za-z0-9]{2,4}){0,2})")
 
 
@@ -103,3 +106,47 @@ def check_segments(segments: int, what: str = "segments") -> None:
     """Raise ValueError if there are too many segments to pair in reasonable time."""
     if segments > MOST_SEGMENTS:
         raise ValueError(f"has more than {MOST_SEGMENTS:,} {what}. Split it, by chapters for example.")
+
+
+# ---- text of files ----
+
+
+def text_of(data: bytes, name: str) -> str:
+    """Decode UTF-8 with or without a byte order mark; raise ValueError with the file name for other encodings."""
+    return decoded(data.removeprefix(b"\xef\xbb\xbf"), name)
+
+
+def line_end(data: bytes) -> bytes:
+    return b"\r\n" if b"\r\n" in data else b"\n"
+
+
+def has_words(text: str) -> bool:
+    return any(map(str.isalnum, text))
+
+
+def plain(text: str) -> str:
+    """Return a text in one line, with single spaces."""
+    return " ".join(text.split())
+
+
+def without_tags(text: str) -> str:
+    return _TAGS.sub(" ", text)
+
+
+def lines_with_places(data: bytes, text: str) -> list[tuple[str, int]]:
+    """Return each line of a text without its end, and its first byte; `data` may have a byte order mark."""
+    at = len(data) - len(text.encode())
+    lines = []
+    for line in text.splitlines(keepends=True) if "\x0b" not in text else text.split("\n"):
+        lines.append((line.rstrip("\r\n"), at))
+        at += len(line.encode())
+    return lines
+
+
+def inserted(data: bytes, pieces: list[tuple[int, bytes]]) -> bytes:
+    """Insert pieces into data before the given bytes, in ascending order."""
+    parts, done = [], 0
+    for at, piece in pieces:
+        parts += [data[done:at], piece]
+        done = at
+    return b"".join([*parts, data[done:]])

@@ -11,8 +11,22 @@ from collections.abc import Iterator
 from hf_attncal.io.errors import one_line
 
 from ..tables import TABLES
-from .segments import CODE, Document, Notes, Segment, check_segments, language_code, notices_on
-from .texts import has_words, inserted, line_end, lines_with_places, plain, text_of, without_tags
+from .segments import (
+    CODE,
+    Document,
+    Notes,
+    Segment,
+    check_segments,
+    has_words,
+    inserted,
+    language_code,
+    line_end,
+    lines_with_places,
+    notices_on,
+    plain,
+    text_of,
+    without_tags,
+)
 
 _JSON_TOKEN = re.compile(r'(?P<text>"[^"\\]*(?:\\.[^"\\]*)*")(?P<is_key>\s*:)?|[{}\[\],]|(?P<other>[^\s{}\[\],:"]+)')
 _REFERENCE = re.compile(r"\$t\([^()]*\)|(?<!\w)@(?:\.\w+)?:\(?[\w.]+")  # to other keys: i18next, Vue

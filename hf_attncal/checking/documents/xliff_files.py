@@ -6,8 +6,20 @@ from dataclasses import dataclass, field
 from xml.parsers import expat
 from xml.sax.saxutils import escape
 
-from .segments import Document, FileLanguages, Notes, Segment, SegmentPair, check_segments, language_code, notices_on
-from .texts import has_words, inserted, plain, without_tags
+from .segments import (
+    Document,
+    FileLanguages,
+    Notes,
+    Segment,
+    SegmentPair,
+    check_segments,
+    has_words,
+    inserted,
+    language_code,
+    notices_on,
+    plain,
+    without_tags,
+)
 
 _TEXTS = ("source", "target")
 _NOT_READ = ("header", "alt-trans", "matches", "glossary")
