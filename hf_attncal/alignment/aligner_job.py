@@ -325,10 +325,9 @@ class AlignerJob(Job):
                 "`tokenizer.pretrained` must be a fast tokenizer with a padding token, got "
                 f"{type(tokenizer).__name__} with {tokenizer.pad_token!r}."
             )
-        self.tokenized = {}  # "train", and "held_out" if there is a held-out text
         for name, split, guide in (("train", "train", links), ("held_out", "dev", None)):
             if split in self.splits:
-                self.tokenized[name], self.reports[name] = tokenize_for_alignment(
+                self.tokenized[split], self.reports[name] = tokenize_for_alignment(
                     self.splits[split], tokenizer, config.data.max_length, guide
                 )
         sampled = text.select(range(0, len(text), -(-len(text) // _QUALITY_PAIRS)))
@@ -336,20 +335,14 @@ class AlignerJob(Job):
         if config.counts.guide and links is None and not config.family.counted:
             self.tokenized["train"] = self._guided()
 
-    def build(self, config, args):
+    def build(self):
+        config, args = self.config, self.run.args
         model = build_model(config.family, config, self._text_fields(), _word_fields(config))
         text = self.tokenized["train"]
         if not config.model.get("init_from"):
             model.set_token_counts(*corpus_token_counts(text, len(self.tokenizer)))
-        trainer = AlignerTrainer(
-            model=model,
-            args=args,
-            train_dataset=text,
-            eval_dataset=self.tokenized.get("held_out"),
-            data_collator=AlignmentCollator(self.tokenizer.pad_token_id),
-            processing_class=self.tokenizer,
-            gold=self.golds.get("dev"),
-        )
+        collator = AlignmentCollator(self.tokenizer.pad_token_id)
+        trainer = self.trainer_of(AlignerTrainer, model, collator, gold=self.golds.get("dev"))
         steps = len(trainer.get_train_dataloader()) // args.gradient_accumulation_steps
         args.num_train_epochs = max(args.num_train_epochs, math.ceil(args.least_steps / max(1, steps)))
         return trainer
@@ -362,9 +355,9 @@ class AlignerJob(Job):
                 text = self.tokenized["train"]
                 sampled = text.select(range(0, len(text), -(-len(text) // self.config.jump_pairs)))
                 results["jump_log_likelihood"] = learn_jumps(model, sampled, collator)
-            if "held_out" in self.tokenized:
+            if "dev" in self.tokenized:
                 with self.trainer.compute_loss_context_manager():
-                    results["held_out"] = prediction_metrics(model, self.tokenized["held_out"], collator)
+                    results["held_out"] = prediction_metrics(model, self.tokenized["dev"], collator)
         return results | self.alignment_scores(model)
 
     def alignment_scores(self, model: PreTrainedModel) -> dict[str, Any]:

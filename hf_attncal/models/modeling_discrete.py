@@ -409,14 +409,8 @@ class DiscreteTransformerForCausalLM(_DiscreteHeadMixin, DiscretePreTrainedModel
         losses: dict[str, Any] = {}
         if shift_labels is not None:
             losses = self._losses("lm_loss", logits, shift_labels, num_items_in_batch, self.schedule, fields)
-        return DiscreteCausalLMOutput(
-            **losses,
-            logits=logits,
-            past_key_values=outputs.past_key_values,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-            target_receptive_fields=fields,
-        )
+        shared = {name: outputs[name] for name in outputs if name in DiscreteCausalLMOutput.__dataclass_fields__}
+        return DiscreteCausalLMOutput(**losses, **shared, logits=logits)
 
     def get_input_embeddings(self) -> nn.Module:
         return self.model.embed_tokens

@@ -159,11 +159,11 @@ class AdapterJob(Seq2SeqJob):
             print(f"Guided head: {place}. It is nearest to the links: right for {share:.1%} of the linked tokens.")
         return {"guided_layer": place.layer, "guided_head": place.head, "guided_shift": place.shift}
 
-    def build(self, config, args):
-        trainer, text = super().build(config, args), self.tokenized["train"]
-        if config.adapter.get("null_mass") is not None:
+    def build(self):
+        trainer, text, null_mass = super().build(), self.tokenized["train"], self.config.adapter.get("null_mass")
+        if null_mass is not None:
             few = trainer.data_collator([text[n] for n in range(min(64, len(text)))])
-            set_null_mass(trainer.model, few, config.adapter["null_mass"])
+            set_null_mass(trainer.model, few, null_mass)
         return trainer
 
     def score(self, model):

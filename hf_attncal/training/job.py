@@ -65,6 +65,7 @@ class Job:
         held_out: rows of train that become dev; splits: text by split, after that.
         measured: names of the splits that are scored: all but train.
         tokenizer: tokenizer of the model.
+        tokenized: tokenised text by split, from `prepare`.
         reports: reports of tokenisation, by split: pairs kept, too long and so on.
         counted: log of the statistical aligner whose links guide the training, for the results.
         trainer: Trainer, set when training starts.
@@ -74,7 +75,9 @@ class Job:
     lowercased_gold: ClassVar[bool] = True  # False if the model itself lower-cases its input
     config: Any
     tokenizer: PreTrainedTokenizerBase
-    trainer: TokenBatchTrainer
+    reports: dict[str, Any]
+    tokenized: dict[str, Dataset]
+    trainer: Any  # a TokenBatchTrainer
 
     def __init__(self, config: Settings, run: Run):
         self.config, self.run, data = config, run, config.data
@@ -85,7 +88,7 @@ class Job:
         self.held_out = held_out_rows(text, data.held_out)
         self.splits = hold_out(text, self.held_out)
         self.measured = [name for name in self.splits if name != "train"]
-        self.reports: dict[str, Any] = {}
+        self.tokenized, self.reports = {}, {}
         self.counted: dict[str, Any] = {}
         self.prepare(guide_links(data, text["train"], self.held_out))
 
@@ -138,11 +141,11 @@ class Job:
     # ---- methods that each job defines ----
 
     def prepare(self, links: LinkRows | None) -> None:
-        """Make the tokenizer, the token ids of the text, and `reports`; `links` come from `data.train.guide`."""
+        """Make `tokenizer`, `tokenized` and `reports`; `links` come from `data.train.guide`."""
         raise NotImplementedError
 
-    def build(self, config: Any, args: TrainingArguments) -> TokenBatchTrainer:
-        """Return a new model in a new Trainer."""
+    def build(self) -> TokenBatchTrainer:
+        """Return a new model in a new Trainer (see `trainer_of`)."""
         raise NotImplementedError
 
     def score(self, model: PreTrainedModel) -> dict[str, Any]:
@@ -160,9 +163,15 @@ class Job:
         model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
 
+    def trainer_of(self, kind: type[TokenBatchTrainer], model: PreTrainedModel, collator: Any, **others: Any) -> Any:
+        """Return a Trainer of a class for a model and the tokenised text."""
+        text = {"train_dataset": self.tokenized["train"], "eval_dataset": self.tokenized.get("dev")}
+        others |= {"data_collator": collator, "processing_class": self.tokenizer}
+        return kind(model=model, args=self.run.args, **text, **others)
+
     def complete(self) -> dict[str, Any]:
         """Train, measure and save; return the results."""
-        self.trainer = self.build(self.config, self.run.args)
+        self.trainer = self.build()
         if self.config.minutes is not None:
             before = time.monotonic() - self.run.started
             # The seconds of a resumed training count from its first start.

@@ -121,26 +121,18 @@ class LanguageJob(Job):
     """Training job of a language model, scored by perplexity and receptive fields."""
 
     settings = LanguageConfig
-    trainer: LanguageTrainer
 
     def prepare(self, links):
         data = self.config.data
         self.tokenizer = build_language_tokenizer(self.config, self.run, self.splits["train"])
-        self.tokenized = {}
         for name, text in self.splits.items():
             self.tokenized[name], self.reports[name] = tokenize_plain(
                 text, self.tokenizer, data.max_length, data.end_of_sequence
             )
 
-    def build(self, config, args):
-        return LanguageTrainer(
-            model=build_language_model(config, self.tokenizer),
-            args=args,
-            train_dataset=self.tokenized["train"],
-            eval_dataset=self.tokenized.get("dev"),
-            data_collator=LanguageCollator(self.tokenizer.pad_token_id),
-            processing_class=self.tokenizer,
-        )
+    def build(self):
+        model = build_language_model(self.config, self.tokenizer)
+        return self.trainer_of(LanguageTrainer, model, LanguageCollator(self.tokenizer.pad_token_id))
 
     def score(self, model):
         results = {}

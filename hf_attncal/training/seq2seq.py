@@ -230,7 +230,6 @@ class Seq2SeqJob(Job):
         check_target(self.tokenizer)
         if data.max_source_length is None:
             self.check_sources(model_settings)
-        self.tokenized = {}
         for name in [name for name in self.splits if name != "test"]:
             options = data.max_length, data.max_source_length, copies, links if name == "train" else None
             self.tokenized[name], self.reports[name] = tokenize_pairs(self.splits[name], self.tokenizer, *options)
@@ -288,20 +287,14 @@ class Seq2SeqJob(Job):
             )
             self.splits = self.splits | {name: pairs.select([n for n in range(len(pairs)) if n not in long])}
 
-    def build(self, config, args):
-        model, text = self.new_model(config, self.tokenizer), self.tokenized["train"]
+    def build(self):
+        config, model = self.config, self.new_model(self.config, self.tokenizer)
         set_languages(model, self.tokenizer)
         copy_search_settings(model, self.tokenizer, config.evaluation)
         copies = bool(getattr(model.config, "max_copied_tokens", 0))
         collator = _COLLATORS[bool(getattr(model.config, "uam", False)), copies](self.tokenizer, model)
-        trainer = AttnCalTrainer(
-            model=model,
-            args=args,
-            train_dataset=text,
-            eval_dataset=self.tokenized.get("dev"),
-            data_collator=LinkCollator(collator) if "links" in text.column_names else collator,
-            processing_class=self.tokenizer,
-        )
+        collator = LinkCollator(collator) if "links" in self.tokenized["train"].column_names else collator
+        trainer = self.trainer_of(AttnCalTrainer, model, collator)
         if "dev" in self.splits:
             dev, most = self.splits["dev"], config.evaluation.dev_lines
             scored = dev if most is None else dev.select(range(min(most, len(dev))))
