@@ -412,12 +412,6 @@ class DiscreteTransformerForCausalLM(_DiscreteHeadMixin, DiscretePreTrainedModel
         shared = {name: outputs[name] for name in outputs if name in DiscreteCausalLMOutput.__dataclass_fields__}
         return DiscreteCausalLMOutput(**losses, **shared, logits=logits)
 
-    def get_input_embeddings(self) -> nn.Module:
-        return self.model.embed_tokens
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        self.model.embed_tokens = value
-
     def _resize_token_embeddings(self, *args, **kwargs):
         embeddings = super()._resize_token_embeddings(*args, **kwargs)
         self.config.decoder_vocab_size = embeddings.weight.shape[0]

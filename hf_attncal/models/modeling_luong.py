@@ -70,12 +70,6 @@ class LuongModel(LuongPreTrainedModel):
         if self.config.share_embeddings:
             self.decoder.embed_tokens = value
 
-    def get_encoder(self, *args, **kwargs) -> LuongEncoder:
-        return self.encoder
-
-    def get_decoder(self) -> LuongDecoder:
-        return self.decoder
-
     # trf-ignore: TRF045 (hooks would see one step of the decoder's loop at a time)
     @can_return_tuple
     def forward(
@@ -168,12 +162,6 @@ class LuongForConditionalGeneration(
             tied["lm_head.weight"] = f"model.{owner}.embed_tokens.weight"
         self._tied_weights_keys = tied
         self.post_init()
-
-    def get_encoder(self, *args, **kwargs) -> LuongEncoder:
-        return self.model.encoder
-
-    def get_decoder(self) -> LuongDecoder:
-        return self.model.decoder
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.LongTensor) -> torch.LongTensor:
         """Return the labels shifted to the right, which are the decoder's inputs, (B, T)."""

@@ -125,6 +125,7 @@ class MaskAlignPreTrainedModel(WholeCheckpointMixin, PreTrainedModel):
     config_class = MaskAlignConfig
     base_model_prefix = "model"
     main_input_name = "input_ids"
+    _input_embed_layer = "source_embeddings"
     accepts_loss_kwargs = False  # every loss is a mean over its own unit: tokens of two sides, cells, linked tokens
     supports_gradient_checkpointing = True
     _supports_sdpa = True
@@ -176,12 +177,6 @@ class MaskAlignModel(MaskAlignPreTrainedModel):
         self.source_frequency = nn.Buffer(torch.full((config.vocab_size,), 1 / config.vocab_size))
         self.target_frequency = nn.Buffer(torch.full((config.vocab_size,), 1 / config.vocab_size))
         self.post_init()
-
-    def get_input_embeddings(self) -> nn.Embedding:
-        return self.source_embeddings
-
-    def set_input_embeddings(self, value: Any) -> None:
-        self.source_embeddings = value
 
     def get_target_embeddings(self) -> nn.Embedding:
         """Return the embedding table of target tokens, which is the source's with `share_embeddings`."""

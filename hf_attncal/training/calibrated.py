@@ -164,12 +164,8 @@ class AttnCalTrainer(TokenBatchTrainer, Seq2SeqTrainer):
                 shared = value.data_ptr() == loss.data_ptr()
                 value = loss if shared else value * scale
                 self.add_total(name, value * weight)
-        for name in MEANS:
-            if outputs.get(name) is not None:
-                self.add_total(name, outputs[name] * steps)
-        self.add_total("steps", torch.tensor(steps, device=loss.device))
-        if "labels" in inputs:
-            self.add_total("tokens", inputs["labels"].ne(-100).sum())
+        tokens = inputs["labels"].ne(-100).sum() if "labels" in inputs else torch.zeros((), device=loss.device)
+        self.add_batch(tokens, {name: outputs.get(name) for name in MEANS})
 
     def extra_logs(self) -> dict[str, float]:
         return {} if self._mask_grad_norm is None else {"mask_grad_norm": float(self._mask_grad_norm)}
