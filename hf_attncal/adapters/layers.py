@@ -144,9 +144,6 @@ class AdapterLayer(CrossAttentionMixin, CountedStepsMixin, BaseTunerLayer):
         weight = next(self.out_proj.parameters())
         return weight.device, weight.dtype
 
-    def _get_available_adapters(self) -> set[str]:
-        return set(self.settings)
-
     def set_adapter(self, adapter_names: str | list[str], inference_mode: bool = False) -> None:
         """Activate the adapter of this layer that is in `adapter_names`, if any.
 

@@ -19,6 +19,7 @@ from peft import PeftModel, get_peft_model
 from torch import Tensor, nn
 
 from hf_attncal.inference.head_search import HeadPlace, LinkedWeights, Places, better_set, grown, hits
+from hf_attncal.inference.reading import evaluating
 from hf_attncal.models.losses import IGNORE_INDEX, shift_labels, target_rows
 from hf_attncal.models.objective import guided_attention_loss
 from hf_attncal.models.observing import HeadObserver
@@ -220,9 +221,7 @@ def rank_heads(layers: Layers, text: Recorded) -> dict[HeadPlace, float]:
 
 def _states(model: Any, batches: Inputs, attentions: Mapping[int, nn.Module]) -> Iterator[RecordedBatch]:
     """Run the model on each batch, up to the last of the attentions, and yield the states that they get."""
-    training = model.training
-    model.eval()
-    try:
+    with evaluating(model):
         for batch in batches:
             inputs: dict[str, Any] = {
                 name: value.to(model.device) if torch.is_tensor(value) else value for name, value in batch.items()
@@ -235,8 +234,6 @@ def _states(model: Any, batches: Inputs, attentions: Mapping[int, nn.Module]) ->
             yield RecordedBatch(
                 decoder, encoded[0], real_tokens(inputs.get("attention_mask"), encoded[0]), links, labels
             )
-    finally:
-        model.train(training)
 
 
 def _fresh(layers: Layers, places: Iterable[HeadPlace], null: bool) -> Observers:

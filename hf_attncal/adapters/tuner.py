@@ -73,7 +73,6 @@ class AttentionCalibrationModel(CountedStepsMixin, BaseTuner):
 
     prefix = PREFIX
     tuner_layer_cls = AdapterLayer
-    target_module_mapping = {}
 
     # ---- injection ----
 
@@ -97,9 +96,6 @@ class AttentionCalibrationModel(CountedStepsMixin, BaseTuner):
             raise
         prepare_decoder_layers(model)
         install_hooks(model)
-
-    def _prepare_adapter_config(self, peft_config, model_config: dict):
-        return peft_config
 
     def _prepare_model(self, peft_config: Any, model: Any) -> None:
         """Check that the adapter fits the model, and fill in the fields that depend on the model."""
@@ -150,9 +146,6 @@ class AttentionCalibrationModel(CountedStepsMixin, BaseTuner):
         self, peft_config, adapter_name, target, target_name, parent, current_key, parameter_name=None
     ) -> None:
         attach(target).add_adapter(adapter_name, peft_config, self._base_config)
-
-    def _check_target_module_compatiblity(self, peft_config, model: nn.Module, target_name: str) -> None:
-        pass  # the typo is PEFT's; it checks state-space models here
 
     # ---- running ----
 
