@@ -42,7 +42,7 @@ from hf_attncal.data.linked_pairs import Gold
 from hf_attncal.io.files import write_json
 from hf_attncal.layouts import RESULTS
 from hf_attncal.metrics import records
-from hf_attncal.metrics.aer import alignment_error_rate, paired_interval
+from hf_attncal.metrics.aer import AER, alignment_error_rate, paired_counts
 
 Pairs = list[tuple[str, str]]
 SCORED = 150  # pairs of `quick`, and of identical text
@@ -139,7 +139,7 @@ def ours(gold: Gold, links: list, seconds: float, theirs: list | None) -> dict:
     """Return the scores of links of ours, and their distance from eflomal's where these are known."""
     if theirs is None:
         return score(gold, links, "harmonic") | {"cpu_seconds": seconds}
-    difference = paired_interval(gold.links, theirs, links)
+    difference = AER.paired_interval(*paired_counts(gold.links, theirs, links), 1000, 0)
     scored, other = (alignment_error_rate(gold.links, found, check_indices=False).aer for found in (links, theirs))
     against = {"difference": scored - other, "interval": difference}
     return score(gold, links, "harmonic") | {"cpu_seconds": seconds, "against_eflomal": against}

@@ -41,7 +41,7 @@ from hf_attncal.data.linked_pairs import Gold
 from hf_attncal.io.files import sha256, write_json
 from hf_attncal.layouts import COUNTS, DEFAULT_ENCODER, RESULTS, WEIGHTS
 from hf_attncal.metrics import records
-from hf_attncal.metrics.aer import paired_interval
+from hf_attncal.metrics.aer import AER, paired_counts
 
 ABOVE = 0.35  # e of a link by the encoder alone, chosen on wpt-roen/dev and bicici-deen/dev
 
@@ -143,7 +143,8 @@ def measure_student(args: argparse.Namespace, name: str) -> dict:
         systems = measured[split] = {system: score(gold, found, system) for system, found in links.items()}
         for system in ("student", "untuned"):
             systems[system]["minus_teacher"] = systems[system]["aer"] - systems["teacher"]["aer"]
-            systems[system]["interval_of_difference"] = paired_interval(gold.links, links["teacher"], links[system])
+            counts = paired_counts(gold.links, links["teacher"], links[system])
+            systems[system]["interval_of_difference"] = AER.paired_interval(*counts, 1000, 0)
         teacher.source.prior.forget()
     speeds = {"student": [], "teacher": []}
     for _ in range(ROUNDS):

@@ -1,6 +1,7 @@
 """`attncal adapt`: an adapter for a finished translation model."""
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hf_attncal.inference.running import TextLanguages
@@ -88,19 +89,11 @@ def adapt(
         base["adapter"] = {"observe": True, "guided": True, "leaky": True, "calibration": None}
         base["data"] = {"held_out_pairs": 0}
         use = "attncal translate {} source.txt --alignments links.align"
-    job = _observer_job if observe else _job
-    return request.run("adapter", job, base, use=use, dry_run=dry_run, resume=resume)
+    return request.run("adapter", partial(_job, observe), base, use=use, dry_run=dry_run, resume=resume)
 
 
-def _job() -> type:
+def _job(observe: bool) -> type:
     import hf_attncal.alignment.counting  # noqa: F401 - makes the links of a guided adapter
-    from hf_attncal.training.adapter import AdapterJob
+    from hf_attncal.training.adapter import AdapterJob, ObserverJob
 
-    return AdapterJob
-
-
-def _observer_job() -> type:
-    import hf_attncal.alignment.counting  # noqa: F401
-    from hf_attncal.training.adapter import ObserverJob
-
-    return ObserverJob
+    return ObserverJob if observe else AdapterJob

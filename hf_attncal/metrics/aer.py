@@ -197,18 +197,6 @@ def paired_counts(
     return counts[0], counts[1]
 
 
-def paired_interval(
-    gold, first, second, *, bootstrap: int = 1000, seed: int = 0, **selection
-) -> tuple[float, float] | None:
-    """Return the 95 % confidence interval of `second`'s AER minus `first`'s, on the same resamples.
-
-    Args:
-        bootstrap, seed: see `Metric.paired_interval`.
-        gold, first, second, selection: see `paired_counts`.
-    """
-    return AER.paired_interval(*paired_counts(gold, first, second, **selection), bootstrap, seed)
-
-
 def _check_pairs(gold: Sequence[GoldAlignment], hypotheses: Sequence[Collection[Link]]) -> None:
     if len(gold) != len(hypotheses):
         raise ValueError(f"{len(gold)} annotated sentence pairs, but {len(hypotheses)} proposed alignments.")

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from hf_attncal.data.pharaoh import GoldAlignment
-from hf_attncal.metrics.aer import paired_interval
+from hf_attncal.metrics.aer import AER, paired_counts
 from hf_attncal.metrics.base import Measured, means
 from hf_attncal.metrics.reliability import LEAST_SPREAD, MAX_NORMALIZED_DIVERGENCE, WITHOUT_MASKS
 from hf_attncal.metrics.trust import Level
@@ -163,7 +163,7 @@ def _of_gold(scored: Mapping[str, ScoredLinks], gold: Sequence[GoldAlignment], *
         return f"{nearest}."
     strongest = controls[0]
     links = (scored[name].links for name in (best, strongest))
-    low, high = paired_interval(gold, *links, bootstrap=bootstrap, seed=seed) or (0.0, 0.0)
+    low, high = AER.paired_interval(*paired_counts(gold, *links), bootstrap, seed) or (0.0, 0.0)
     verdict = "nearer than" if low > 0 else "farther than" if high < 0 else "not clearly nearer than"
     points = 100 * (errors[strongest].value - errors[best].value)
     return f"{nearest}. {best} is {verdict} {strongest}, by {points:.1f} points ({100 * low:.1f} to {100 * high:.1f})."
