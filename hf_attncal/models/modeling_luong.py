@@ -29,7 +29,6 @@ from transformers.utils import can_return_tuple
 
 from .cache import StateGenerationMixin
 from .configuration_luong import LuongConfig
-from .cross_attention import AttentionContext
 from .luong_encoder_decoder import LuongDecoder, LuongEncoder, LuongEncoderOutput, LuongPreTrainedModel
 from .modeling_attncal import AttnCalSeq2SeqLMMixin
 
@@ -83,9 +82,6 @@ class LuongModel(LuongPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         decoder_inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-        attention_context: AttentionContext | None = None,
         **kwargs,
     ) -> tuple | LuongModelOutput:
         """Encode the source, and decode the given target tokens.
@@ -95,7 +91,7 @@ class LuongModel(LuongPreTrainedModel):
             decoder_input_ids, decoder_inputs_embeds, decoder_attention_mask: see `LuongDecoder`.
             encoder_outputs: encoder outputs in place of the source; a tuple ends with the `final_states`.
             past_key_values: a `RecurrentCache`; the source and target tokens in it are not read again.
-            attention_context: record of this pass, from the language model around this one.
+            **kwargs: `output_attentions`, `output_hidden_states`, and `attention_context`, the record of this pass.
 
         Raises:
             ValueError: see `LuongEncoder` and `LuongDecoder`.
@@ -106,8 +102,8 @@ class LuongModel(LuongPreTrainedModel):
                 input_ids=input_ids,
                 attention_mask=attention_mask,
                 inputs_embeds=inputs_embeds,
-                output_hidden_states=output_hidden_states,
                 return_dict=True,
+                **kwargs,
             )
         elif isinstance(encoder_outputs, BaseModelOutput):
             encoded = encoder_outputs
@@ -128,10 +124,8 @@ class LuongModel(LuongPreTrainedModel):
             inputs_embeds=decoder_inputs_embeds,
             past_key_values=past_key_values,
             use_cache=self.config.use_cache if use_cache is None else use_cache,
-            output_attentions=output_attentions,
-            output_hidden_states=output_hidden_states,
-            attention_context=attention_context,
             return_dict=True,
+            **kwargs,
         )
         return LuongModelOutput(
             last_hidden_state=decoded.last_hidden_state,
