@@ -33,17 +33,12 @@ from .seq2seq import TRAINING_DEFAULTS, BleuConfig, Seq2SeqJob, check_guide
 from .settings import Settings
 from .text import LINKS_OF_SPLITS, DataConfig
 
-# The job or `model.label_smoothing` sets these.
 _FIELDS_NOT_IN_FILES = {
-    "label_smoothing",
-    "base_model_type",
-    "base_d_model",
-    "task_type",
-    "peft_type",
-    "inference_mode",
+    # The job or `model.label_smoothing` sets these.
+    *("label_smoothing", "base_model_type", "base_d_model", "task_type", "peft_type", "inference_mode"),
+    # PEFT would import code by these names, or load another base model than `model.checkpoint`.
+    *("auto_mapping", "base_model_name_or_path", "megatron_config", "megatron_core"),
 }
-# PEFT would import code by these names, or load another base model than `model.checkpoint`.
-_FIELDS_NOT_IN_FILES |= {"auto_mapping", "base_model_name_or_path", "megatron_config", "megatron_core"}
 # Mean weight of NULL in each head before a leaky adapter of a preset is trained.
 _NULL_MASS = 0.02
 _OBSERVER_BATCH = 16
