@@ -18,7 +18,7 @@ from hf_attncal.families import FAMILIES
 
 from .count_learner import ONCE, adapt_counts
 from .likelihood_ratio import EncoderFactors, joined, spread
-from .sources import Adaptation, Weights, WeightSource, Words, check_finite_weights, word_ids
+from .sources import Adaptation, Weights, WeightSource, Words, word_ids
 
 # Maximum number of pairs, and maximum length of a side, to learn the weight of an encoder from.
 _PAIRS_TO_LEARN, _LENGTH_TO_LEARN = 1000, 100
@@ -356,3 +356,12 @@ def _crossing(forward: Tensor, backward: Tensor) -> Tensor:
     before = torch.zeros(*(size + 1 for size in forward.shape), dtype=torch.double)
     before[1:, 1:] = (forward * backward.mT).sqrt().cpu().double().cumsum(0).cumsum(1)
     return (before[:, -1:] - before) + (before[-1:, :] - before)
+
+
+def check_finite_weights(model, *weights: Tensor) -> None:
+    """Raise ValueError unless all weights are finite."""
+    if not all(bool(torch.isfinite(tensor.sum())) for tensor in weights):  # sums of probabilities cannot overflow
+        raise ValueError(
+            f"The weights of the model are not finite in {model.dtype}. Load it with `dtype='float32'`; if they still "
+            "are not, the checkpoint is damaged."
+        )

@@ -197,12 +197,3 @@ def largest_over_words(weights: Tensor, rows: tuple[Tensor, int], columns: tuple
     words = weights.new_zeros(batch, row_words + 1, column_words + 1)
     words.scatter_reduce_(1, row_ids[:, :, None].expand_as(wide), wide, "amax")
     return words[:, :row_words, :column_words]
-
-
-def check_finite_weights(model, *weights: Tensor) -> None:
-    """Raise ValueError unless all weights are finite."""
-    if not all(bool(torch.isfinite(tensor.sum())) for tensor in weights):  # sums of probabilities cannot overflow
-        raise ValueError(
-            f"The weights of the model are not finite in {model.dtype}. Load it with `dtype='float32'`; if they still "
-            "are not, the checkpoint is damaged."
-        )

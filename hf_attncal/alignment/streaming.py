@@ -21,7 +21,6 @@ from hf_attncal.io.streams import (
     STANDARD,
     Output,
     PairWindow,
-    groups_by_size,
     json_line,
     line_error,
     output_lines,
@@ -483,3 +482,15 @@ def _sentences(column: Sequence, name: str) -> list[str | list[str]]:
             )
         sentences.append(sentence)
     return sentences
+
+
+def groups_by_size(pairs: Sequence[tuple[str, str]], most: int) -> Iterator[Sequence[tuple[str, str]]]:
+    """Yield groups of pairs in order, each a single pair or with at most `most` links between characters."""
+    start = cells = 0
+    for stop, (source, target) in enumerate(pairs):
+        cells += len(source) * len(target)
+        if cells > most and stop > start:
+            yield pairs[start:stop]
+            start, cells = stop, len(source) * len(target)
+    if pairs:
+        yield pairs[start:]

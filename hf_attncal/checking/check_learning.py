@@ -16,7 +16,7 @@ from hf_attncal.data.translation_errors import Pair, PlantedError, plant_errors
 from hf_attncal.io.errors import CommandError, user_errors
 from hf_attncal.io.gate import claim_folder
 from hf_attncal.io.messages import progress_reports
-from hf_attncal.io.streams import rows_of_files
+from hf_attncal.io.streams import rows_of_texts
 from hf_attncal.models.hmm_tables import unaligned_shares
 
 from .check_model import (
@@ -39,12 +39,14 @@ from .facts import (
 from .features import Sides, Vocabulary, features_of_words, seen
 from .fitting import (
     DenialCounts,
+    count_words,
     fit_fact_table,
     fit_lengths,
     fit_logistic,
     fit_network,
     fit_rules,
     mean_network,
+    without_pairs,
 )
 from .logistic import Network, scaled_features, sigmoid
 from .number_values import Languages
@@ -98,7 +100,7 @@ def learn_check(
     with_numbers = _Sample(sample // 2, random.Random(seed), _has_number)  # rare in many texts
     passing = drawn.passing((cut(source).words, cut(target).words) for source, target in pairs)
     denials = DenialCounts()
-    vocabulary = Vocabulary.of(denials.passing(with_numbers.passing(passing)))
+    vocabulary = count_words(denials.passing(with_numbers.passing(passing)))
     all_drawn = drawn.pairs()
     if len(all_drawn) < _FEWEST:
         raise ValueError(
@@ -176,7 +178,7 @@ def _read(
     for part, pairs in enumerate(parts):
         step(f"reading {sum(map(len, texts)):,} clean pairs and planted errors", part / (_FOLDS + 1))
         with without(aligner, pairs):
-            rest = vocabulary.without(pairs)
+            rest = without_pairs(vocabulary, pairs)
             for lines, text in zip(examples, texts, strict=True):
                 places = [place for place, (_, one) in enumerate(text) if one == part]
                 evidence = read_evidence(aligner, _texts(text[place][0] for place in places))
@@ -241,7 +243,8 @@ def learn_check_beside(
     claim_folder(folder)
     files = zip(sources, targets, strict=True)
     with user_errors(), progress_reports("learning the check") as step:
-        rows = (both(pair) for pair_of_files in files for pair in rows_of_files(pair_of_files, longest_line))
+        texts = ({"source": source, "target": target} for source, target in files)
+        rows = (both(pair) for pair_of_files in texts for pair in rows_of_texts(pair_of_files, longest_line))
         model = learn_check(aligner, rows, step=step)
     return LearnedCheck(model.save(folder), model.learned["pairs"])
 

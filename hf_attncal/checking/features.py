@@ -5,8 +5,7 @@ the longest side, F = features.
 """
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -17,7 +16,7 @@ from hf_attncal.data.words import NEGATIONS, is_punctuation
 
 from .evidence import Both, LinkEvidence, both
 from .facts import HAS, alike_among, words_with_numbers
-from .number_values import Languages, language_of
+from .number_values import Languages
 
 # Lower bounds of the frequency bands, relative to the words of a side.
 BANDS = (3e-6, 2e-5, 1.5e-4, 1.2e-3, 1.2e-2)
@@ -26,7 +25,6 @@ CLASSES = (
     "rare, with its like", "number", "number, with its like", "negation", "punctuation",
 )  # fmt: skip
 _LIKE, _NUMBER, _NUMBER_LIKE, _NEGATION, PUNCTUATION = range(len(BANDS) + 1, len(CLASSES))
-MOST_WORDS = 40_000  # most frequent words of a side that are stored
 _RARE = 1  # highest band in which words are compared by form
 _MOST_ODDS = 3.0  # bound of the log-odds of a language
 _ENTERED, _LEFT = 0.02, 0.25  # transition probabilities into and out of a run of words without a partner
@@ -72,26 +70,6 @@ class Vocabulary:
     ):
         self.counts, self.totals, self.languages = counts, totals, languages
         self.look_up = lru_cache(maxsize=1 << 18)(self._look_up)
-
-    @classmethod
-    def of(cls, pairs: Iterable[tuple[Sequence[str], Sequence[str]]], most: int = MOST_WORDS) -> "Vocabulary":
-        counters: tuple[Counter, Counter] = (Counter(), Counter())
-        for pair in pairs:
-            for counter, side in zip(counters, pair, strict=True):
-                counter.update(word.lower() for word in side)
-        frequent = both(dict(counter.most_common(most)) for counter in counters)
-        return cls(frequent, both(counter.total() for counter in counters), both(map(language_of, frequent)))
-
-    def without(self, pairs: Iterable[tuple[Sequence[str], Sequence[str]]]) -> "Vocabulary":
-        """Return the vocabulary without some of its pairs."""
-        counts = both(map(dict, self.counts))
-        for pair in pairs:
-            for side, words in zip(counts, pair, strict=True):
-                for word in map(str.lower, words):
-                    left = side.pop(word, 0) - 1
-                    if left > 0:
-                        side[word] = left
-        return Vocabulary(counts, self.totals, self.languages)
 
     def _look_up(self, word: str, side: int) -> tuple[int, float, float]:
         """Return the class of a word, its surprisal in nats, and its log-odds of being in the source language.

@@ -24,10 +24,12 @@ from .facts import (
     find_facts,
     kept_names,
 )
+from .features import Vocabulary
 from .logistic import MOST_DEVIATIONS, Network, sigmoid
-from .number_values import Languages
+from .number_values import Languages, language_of
 from .rules import RULE_NAMES, check_rules
 
+MOST_WORDS = 40_000  # most frequent words of a side that are stored
 # Shares of its lines with a negation only on the other side, above which a word denies, and is a negation.
 _DENIES_FROM, _IS_NEGATION_FROM = 0.3, 0.6
 _DENIED_OFTEN = 5  # lines
@@ -258,3 +260,28 @@ def fit_fact_table(
     table = logs[1] - logs[0]
     table[counts[1].sum(axis=(-1, -2)) < _FEWEST] = 0.0
     return np.clip(table, -MOST_EVIDENCE, MOST_EVIDENCE)
+
+
+# ---- words ----
+
+
+def count_words(pairs: Iterable[tuple[Sequence[str], Sequence[str]]], most: int = MOST_WORDS) -> Vocabulary:
+    """Count the words of clean pairs, and infer the languages of both sides."""
+    counters: tuple[Counter, Counter] = (Counter(), Counter())
+    for pair in pairs:
+        for counter, side in zip(counters, pair, strict=True):
+            counter.update(word.lower() for word in side)
+    frequent = both(dict(counter.most_common(most)) for counter in counters)
+    return Vocabulary(frequent, both(counter.total() for counter in counters), both(map(language_of, frequent)))
+
+
+def without_pairs(vocabulary: Vocabulary, pairs: Iterable[tuple[Sequence[str], Sequence[str]]]) -> Vocabulary:
+    """Return a vocabulary without some of its pairs."""
+    counts = both(map(dict, vocabulary.counts))
+    for pair in pairs:
+        for side, words in zip(counts, pair, strict=True):
+            for word in map(str.lower, words):
+                left = side.pop(word, 0) - 1
+                if left > 0:
+                    side[word] = left
+    return Vocabulary(counts, vocabulary.totals, vocabulary.languages)

@@ -8,8 +8,8 @@ from hf_attncal.inference.files import folder_beside
 from hf_attncal.inference.opening import fetched
 from hf_attncal.inference.running import Running
 from hf_attncal.io.errors import CommandError, user_errors
-from hf_attncal.io.files import check_readable
-from hf_attncal.io.streams import files_among, read_sides
+from hf_attncal.io.files import check_readable, read_pairs
+from hf_attncal.io.streams import LONGEST_LINE, files_among, text_name, too_long
 
 from .kinds import FolderBeside, Learning, Model, Text, Values
 
@@ -129,8 +129,19 @@ def select(
 def _annotated(
     model: Model, source: Text, target: Text, gold: Text, output: FolderBeside | None, file: str, running: Running
 ) -> tuple[str, Path, list[tuple[str, str]]]:
-    """Return the fetched model, the folder for `file`, and the sentence pairs; check that `gold` is readable."""
+    """Return the fetched model, the folder for `file`, and the sentence pairs; check that `gold` is readable.
+
+    Raises:
+        CommandError: an unreadable text, different numbers of lines, or a line that is too long.
+    """
     check_readable(*files_among(source, target, gold))
     model = fetched(model, running)
     folder = folder_beside(model, output, file)
-    return model, folder, list(zip(*read_sides(source, target, running.longest_line), strict=True))
+    longest = running.longest_line or LONGEST_LINE
+    with user_errors():
+        sides = read_pairs(source, target)
+    for name, lines in zip((text_name(source, "source"), text_name(target, "target")), sides, strict=True):
+        for number, line in enumerate(lines, start=1):  # work and memory grow with the square of the length
+            if len(line.encode("utf-8", "surrogatepass")) > longest:
+                raise CommandError(too_long(number, name, longest))
+    return model, folder, list(zip(*sides, strict=True))

@@ -4,7 +4,7 @@ import math
 import os
 import re
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import islice
 from typing import Any, BinaryIO, NamedTuple
@@ -21,7 +21,6 @@ from hf_attncal.io.streams import (
     files_among,
     input_lines,
     is_file,
-    joined_pairs,
     open_file,
     parallel_lines,
     read_windows,
@@ -34,6 +33,8 @@ from .pharaoh import Link
 from .words import MOST_CELLS, SEPARATORS, split_words
 
 _PAIRS_AT_ONCE = 1024
+_SEPARATOR = "|||"
+_BETWEEN = re.compile(r"(?<!\S)\|\|\|(?!\S)")
 
 
 class PairText:
@@ -329,3 +330,34 @@ def words_of_sides(
                 raise CommandError(f"{text.label}: line {row + 1}: {error}") from error
     words = words or SEPARATORS[0]
     return [(split_words(source, words), split_words(target, words)) for source, target in pairs]
+
+
+def joined_pairs(
+    source: Readable | Iterable[str],
+    window: int,
+    name: str,
+    longest: int = LONGEST_LINE,
+    before: int = 0,
+    cut: Callable[[int], Any] | None = None,
+) -> Iterator[PairWindow]:
+    """Yield windows of pairs from lines `source ||| target`, each with the error of the next line, or None.
+
+    White space around the sides is removed; an empty line is an empty pair. For the arguments see `read_windows`.
+    """
+    first = before + 1
+    for lines, error in read_windows(source, window, name, longest, cut, before):
+        pairs: list[tuple[str, str]] = []
+        for number, line in enumerate(lines, start=first):
+            parts = _BETWEEN.split(line)
+            separators = len(parts) - 1
+            if separators != 1 and line.strip():
+                times = f"{separators} times" if separators else "not at all"
+                problem = (
+                    f"line {number} of {name} has the separator ` {_SEPARATOR} ` {times}; it must be `source "
+                    f"{_SEPARATOR} target`. For two files, or text with the separator, use --source and --target."
+                )
+                yield pairs, CommandError(problem)
+                return
+            pairs.append((parts[0].strip(), parts[-1].strip()))
+        yield pairs, error
+        first += len(lines)

@@ -3,7 +3,6 @@
 import codecs
 import json
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -24,7 +23,6 @@ from hf_attncal.io.files import (
     is_compressed,
     is_file,
     open_to_read,
-    read_pairs,
     text_name,
 )
 from hf_attncal.io.gate import check_file, is_special, locked, note_inputs
@@ -39,8 +37,6 @@ BATCHES_PER_WINDOW = 16
 _PIPE_BUFFER = 4096
 _LINES_AT_ONCE = 1024  # lines per window where the batch size does not matter
 _PIECE = 1 << 16
-_SEPARATOR = "|||"
-_BETWEEN = re.compile(r"(?<!\S)\|\|\|(?!\S)")
 
 Item = TypeVar("Item")
 PairWindow = tuple[Sequence[tuple[str, str]], CommandError | None]
@@ -195,54 +191,6 @@ def progress_bar(label: str, wanted: bool | None):
 
 
 # ---- pairs of lines ----
-
-
-def joined_pairs(
-    source: Readable | Iterable[str],
-    window: int,
-    name: str,
-    longest: int = LONGEST_LINE,
-    before: int = 0,
-    cut: Callable[[int], Any] | None = None,
-) -> Iterator[PairWindow]:
-    """Yield windows of pairs from lines `source ||| target`, each with the error of the next line, or None.
-
-    White space around the sides is removed; an empty line is an empty pair. For the arguments see `read_windows`.
-    """
-    first = before + 1
-    for lines, error in read_windows(source, window, name, longest, cut, before):
-        pairs: list[tuple[str, str]] = []
-        for number, line in enumerate(lines, start=first):
-            parts = _BETWEEN.split(line)
-            separators = len(parts) - 1
-            if separators != 1 and line.strip():
-                times = f"{separators} times" if separators else "not at all"
-                problem = (
-                    f"line {number} of {name} has the separator ` {_SEPARATOR} ` {times}; it must be `source "
-                    f"{_SEPARATOR} target`. For two files, or text with the separator, use --source and --target."
-                )
-                yield pairs, CommandError(problem)
-                return
-            pairs.append((parts[0].strip(), parts[-1].strip()))
-        yield pairs, error
-        first += len(lines)
-
-
-def groups_by_size(pairs: Sequence[tuple[str, str]], most: int) -> Iterator[Sequence[tuple[str, str]]]:
-    """Yield groups of pairs in order, each a single pair or with at most `most` links between characters."""
-    start = cells = 0
-    for stop, (source, target) in enumerate(pairs):
-        cells += len(source) * len(target)
-        if cells > most and stop > start:
-            yield pairs[start:stop]
-            start, cells = stop, len(source) * len(target)
-    if pairs:
-        yield pairs[start:]
-
-
-def rows_of_files(names: Sequence[str], longest: int = LONGEST_LINE) -> Iterator[tuple[str, ...]]:
-    """Yield line n of every file together; see `rows_of_texts`."""
-    return rows_of_texts({str(place): name for place, name in enumerate(names)}, longest)
 
 
 def rows_of_texts(texts: Mapping[str, Text], longest: int = LONGEST_LINE) -> Iterator[tuple[str, ...]]:
@@ -526,26 +474,6 @@ def check_text(source: Text | None, outputs: Mapping[str, str | os.PathLike[str]
     files = [path for path in files_among(source) if path != STANDARD]
     check_files(files, outputs, standard=is_file(source) and not files)
     return source
-
-
-def read_sides(source: Text, target: Text, longest: int | None = None) -> tuple[list[str], list[str]]:
-    """Read two parallel texts with a limit on the length of lines, as work and memory grow with its square.
-
-    Args:
-        source, target: files or lines.
-        longest: maximum number of bytes of a line (--longest-line). Default: 10,000.
-
-    Raises:
-        CommandError: an unreadable text, different numbers of lines, or a line that is too long.
-    """
-    longest = longest or LONGEST_LINE
-    with user_errors():
-        sides = read_pairs(source, target)
-    for name, lines in zip((text_name(source, "source"), text_name(target, "target")), sides, strict=True):
-        for number, line in enumerate(lines, start=1):
-            if len(line.encode("utf-8", "surrogatepass")) > longest:
-                raise CommandError(too_long(number, name, longest))
-    return sides
 
 
 def too_long(number: int, name: str, longest: int) -> str:

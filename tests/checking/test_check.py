@@ -25,13 +25,12 @@ from hf_attncal.checking.evidence import link_features, read_evidence, usual_of_
 from hf_attncal.checking.facts import PLANTED_FACTS
 from hf_attncal.checking.features import (
     CLASSES,
-    Vocabulary,
     chains,
     features_of_words,
     side_by_side,
     strongest_runs,
 )
-from hf_attncal.checking.fitting import fit_lengths, fit_logistic, fit_network, mean_network
+from hf_attncal.checking.fitting import count_words, fit_lengths, fit_logistic, fit_network, mean_network
 from hf_attncal.checking.logistic import Network
 from hf_attncal.checking.rules import Break
 from hf_attncal.checking.verdicts import NOTES, VERDICTS
@@ -234,7 +233,7 @@ def test_lengths_of_a_longer_language():
 
 def test_classes_of_words():
     text = [(("das", "Haus", "nicht", "17", "Zürich", "."), ("the", "house", "not", "17", "Zurich", "."))] * 100
-    vocabulary = Vocabulary.of([*text, (("Schloß",), ("castle",))])
+    vocabulary = count_words([*text, (("Schloß",), ("castle",))])
     known = [CLASSES[vocabulary.look_up(word, 0)[0]] for word in ("17", "nicht", ".", "Das", "neu")]
     assert known == ["number", "negation", "punctuation", "frequency 5", "frequency 0"]
     assert vocabulary.look_up("das", 0)[2] > 2 > -2 > vocabulary.look_up("the", 0)[2]

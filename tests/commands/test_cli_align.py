@@ -23,10 +23,11 @@ from hf_attncal.alignment.mask_align import MaskAlignSource
 from hf_attncal.alignment.streaming import LINK_FORMATS, LinkStyle, align_windows
 from hf_attncal.commands import main
 from hf_attncal.commands.kinds import LinkFormat, Merging, WordLimits
+from hf_attncal.data.texts import joined_pairs
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.data.words import SEPARATORS
 from hf_attncal.inference.running import Running
-from hf_attncal.io.streams import joined_pairs, write_lines
+from hf_attncal.io.streams import write_lines
 from hf_attncal.models.configuration_mask_align import MaskAlignConfig
 from hf_attncal.models.limits import SYMMETRIZATIONS
 from hf_attncal.models.modeling_mask_align import MaskAlignModel

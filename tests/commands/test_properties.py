@@ -17,8 +17,9 @@ from hf_attncal.alignment import WordAlignment
 from hf_attncal.alignment.streaming import LinkStyle, align_windows
 from hf_attncal.commands import main
 from hf_attncal.data.pharaoh import parse_alignments, parse_hypotheses
+from hf_attncal.data.texts import joined_pairs
 from hf_attncal.io.errors import CommandError, until_failure
-from hf_attncal.io.streams import joined_pairs, parallel_lines, read_windows, write_lines
+from hf_attncal.io.streams import parallel_lines, read_windows, write_lines
 
 # Letters of one to four bytes, white space of all kinds, what ends lines elsewhere, bytes that are no UTF-8.
 PIECES = [b"a", b"bad ", b"\xc3\xa9", "東".encode(), "😀".encode(), b" ", b"\t", "\u3000\u2028\x85".encode(), b"\r"]
