@@ -173,11 +173,9 @@ class TextAlarms:
         here = ""
         if self.levels is not None:
             low, high = sigmoid(self.levels.min()), sigmoid(self.levels.max())
-            here = (
-                f"alarm {low:.2g} here, " if high - low < 0.01 else f"alarm {low:.2g} to {high:.2g} here by length, "
-            )
+            here = f"{low:.2g} here, " if high - low < 0.01 else f"{low:.2g} to {high:.2g} here by length, "
         return (
-            f"{here or 'alarm '}{self.ordinary:.2g} on ordinary text: {self.between} of {self.pairs} pairs lie above "
+            f"alarm {here}{self.ordinary:.2g} on ordinary text: {self.between} of {self.pairs} pairs lie above "
             f"it and are usual here. --alarm {self.ordinary:.2g} reports them"
         )
 

@@ -423,14 +423,11 @@ def open_checker(model: Any, running: Running, encoder: Any = None, alarm: float
             raise CommandError("`model` must be the name of an aligner or a Checker, got an aligner made in memory.")
         with user_errors((OSError, ValueError)):
             check = saved_check(name)
-    if encoder is not None:
-        from hf_attncal.alignment.encoder_reader import EncoderLayer
-
-        from .encoder_check import EncoderJudge
-
-        with user_errors((ValueError,)):
-            judge = EncoderJudge(EncoderLayer.open(encoder, running))
     with user_errors((ValueError,)):
+        if encoder is not None:
+            from .encoder_check import EncoderJudge, EncoderLayer
+
+            judge = EncoderJudge(EncoderLayer.open(encoder, running))
         return Checker(aligner, check, judge, alarm)
 
 

@@ -194,10 +194,8 @@ class EncoderJudge:
     @property
     def name(self) -> str:
         """The name of the encoder, for signatures."""
-        return (
-            self.evidence_reader.encoder.reader.model.config.name_or_path
-            or self.evidence_reader.encoder.reader.model.config.model_type
-        )
+        config = self.evidence_reader.encoder.reader.model.config
+        return config.name_or_path or config.model_type
 
     @property
     def model(self) -> EncoderCheckModel:
@@ -237,11 +235,11 @@ class EncoderJudge:
                 "meaningless"
             )
         message = f"words are {distance:.1f} standard deviations closer to their translation than to another line: "
-        return message + (
-            "the encoder covers both languages"
-            if self.covers_languages
-            else "the encoder does not cover one of the languages, or the lines are not translations of each other, "
-            "so it gives no verdicts"
+        if self.covers_languages:
+            return f"{message}the encoder covers both languages"
+        return (
+            f"{message}the encoder does not cover one of the languages, or the lines are not translations of each "
+            "other, so it gives no verdicts"
         )
 
 

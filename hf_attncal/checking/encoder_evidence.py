@@ -149,9 +149,7 @@ class EvidenceReader:
         """Return the evidence on a pair with words on both sides, from its states."""
         together, *features = self.features(sides, read)
         best = together.max(axis=1), together.max(axis=0)
-        against = both(np.zeros(len(side.words)) for side in sides)
-        if self.network is not None:
-            against = both(map(self.network, features))
+        against = both(self.network(one) if self.network else np.zeros(len(one)) for one in features)
         language = both(self.statistics.language(side, one.states) for side, one in zip(sides, read, strict=True))
         again = said_again(sides[1].words, together)
         surprisal = both(one.surprisal for one in read)
@@ -172,10 +170,8 @@ class EvidenceReader:
         """Return a vector for each text of one language: the sum of its centred unit states, (texts, size)."""
         sides = list(map(segment, texts))
         texts_read = self.states_of(sides)
-        mean, vectors = (
-            _mean_state(texts_read, self.common),
-            np.zeros((len(texts), len(self.common)), dtype=np.float32),
-        )
+        mean = _mean_state(texts_read, self.common)
+        vectors = np.zeros((len(texts), len(self.common)), dtype=np.float32)
         for number, (side, one) in enumerate(zip(sides, texts_read, strict=True)):
             if len(one.states):
                 states = one.states - mean
@@ -188,9 +184,8 @@ class EvidenceReader:
         """Read each different text once, longest first."""
         reader, layer = self.encoder.reader, self.encoder.layer
         different = list(dict.fromkeys(texts))
-        encoded = reader.tokenizer(
-            [text.text for text in different], add_special_tokens=False, return_offsets_mapping=True
-        )
+        options = {"add_special_tokens": False, "return_offsets_mapping": True}
+        encoded = reader.tokenizer([text.text for text in different], **options)
         ids = [np.array(tokens, dtype=np.int64) for tokens in encoded["input_ids"]]
         reads: dict[Segments, WordStates] = {}
         for n, of_text in reader.states_by_length(ids, layer, _TOKENS):
@@ -391,13 +386,11 @@ def word_features(
 
 def _forms(words: Sequence[str]) -> np.ndarray:
     """Return the form of words: punctuation, has a digit, capitalised, length, (words, 4)."""
-    return np.array(
-        [
-            (is_punctuation(word), any(map(str.isdigit, word)), word[0].isupper(), min(len(word), _LONGEST))
-            for word in words
-        ],
-        dtype=float,
-    )
+    forms = [
+        (is_punctuation(word), any(map(str.isdigit, word)), word[0].isupper(), min(len(word), _LONGEST))
+        for word in words
+    ]
+    return np.array(forms, dtype=float)
 
 
 def _shifted(values: np.ndarray, step: int, edge: float) -> np.ndarray:

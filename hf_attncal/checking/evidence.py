@@ -99,9 +99,7 @@ def evidence_of_words(aligner: WordAligner, sides: Sequence[Both[Segments]]) -> 
     """Return the evidence on pairs that `cut_for` has split into words; see `read_evidence`."""
     counts = has_counts(aligner)
     tables = usual_of_tokens(aligner.model) if counts else None
-    evidence = [
-        _empty_evidence(source, target, counts) for source, target in sides
-    ]  # stays for pairs with an empty side
+    evidence = [_empty_evidence(*pair, counts) for pair in sides]  # stays for pairs with an empty side
     words = [(source.words, target.words) for source, target in sides]
     for indices, weights in aligner.source.weights(words, _BATCH_PAIRS, _BATCH_TOKENS):
         forward = weights.forward.mT
@@ -123,16 +121,10 @@ def evidence_of_words(aligner: WordAligner, sides: Sequence[Both[Segments]]) -> 
         for row, (index, lengths) in enumerate(zip(indices, weights.words, strict=True)):
             if all(lengths):
                 of_row = partial(_of_row, row=row, lengths=lengths)
+                known, usual = known_values and of_row(known_values), usual_values and of_row(usual_values)
                 best = both(side[:, 0] for side in of_row(links))
                 again = said_again(words[index][1], tables_of_pairs[0][row, : lengths[0], : lengths[1]])
-                evidence[index] = LinkEvidence(
-                    *sides[index],
-                    best,
-                    known_values and of_row(known_values),
-                    again,
-                    of_row(links),
-                    usual_values and of_row(usual_values),
-                )
+                evidence[index] = LinkEvidence(*sides[index], best, known, again, of_row(links), usual)
     return evidence
 
 
@@ -244,16 +236,12 @@ def _usual(tables: Both[torch.Tensor], weights: Weights, tokens: Both[torch.Tens
 
 def _empty_evidence(source: Segments, target: Segments, counts: bool) -> LinkEvidence:
     """Return the evidence on a pair with an empty side."""
-    lengths = len(source.words), len(target.words)
-    return LinkEvidence(
-        source,
-        target,
-        both(np.zeros(length) for length in lengths),
-        both(np.full(length, _UNKNOWN) for length in lengths) if counts else None,
-        said_again(target.words, np.zeros((0, lengths[1]))),
-        both(np.zeros((length, len(LINK_FEATURES))) for length in lengths),
-        both(np.zeros((length, 2)) for length in lengths) if counts else None,
-    )
+    best = np.zeros(len(source.words)), np.zeros(len(target.words))
+    known = both(np.full(len(side), _UNKNOWN) for side in best) if counts else None
+    usual = both(np.zeros((len(side), 2)) for side in best) if counts else None
+    links = both(np.zeros((len(side), len(LINK_FEATURES))) for side in best)
+    again = said_again(target.words, np.zeros((0, len(target.words))))
+    return LinkEvidence(source, target, best, known, again, links, usual)
 
 
 def said_again(target: Sequence[str], scores: np.ndarray) -> np.ndarray:
@@ -287,9 +275,5 @@ def script_shares(texts: Iterable[str]) -> dict[str, float]:
 
 def alien_share(text: str, scripts: Mapping[str, float]) -> float:
     """Return the share of the letters of a text in scripts that clean text does not have."""
-    found_scripts = [script for script in map(_script, text) if script]
-    return (
-        sum(scripts.get(script, 0.0) < _ALIEN for script in found_scripts) / len(found_scripts)
-        if found_scripts
-        else 0.0
-    )
+    alien = [scripts.get(script, 0.0) < _ALIEN for script in map(_script, text) if script]
+    return sum(alien) / max(1, len(alien))
