@@ -148,11 +148,7 @@ class WordAligner:
         self.source.choose(**changes)
 
     def check(
-        self,
-        *,
-        threshold: float | None = None,
-        symmetrize: str | None = None,
-        least_probability: float | None = None,
+        self, *, threshold: float | None = None, symmetrize: str | None = None, least_probability: float | None = None
     ) -> None:
         """Check options of `align` before anything is aligned.
 

@@ -218,10 +218,7 @@ def alarms_of_lines(alarms: TextAlarms, words: Sequence[int], likeness: Sequence
 
 
 def alarms_of_segments(
-    alarms: TextAlarms,
-    texts: Sequence[tuple[str, str]],
-    words: Sequence[int],
-    causes: Sequence[Mapping[str, float]],
+    alarms: TextAlarms, texts: Sequence[tuple[str, str]], words: Sequence[int], causes: Sequence[Mapping[str, float]]
 ) -> TextAlarms:
     """Return alarms with a tail of each cause for the segments of a document, which is mostly right.
 

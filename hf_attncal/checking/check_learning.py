@@ -19,23 +19,9 @@ from hf_attncal.io.messages import progress_reports
 from hf_attncal.io.streams import rows_of_texts
 from hf_attncal.models.hmm_tables import unaligned_shares
 
-from .check_model import (
-    CAUSES,
-    CHECK_FILE,
-    PLANTED,
-    CheckModel,
-    ModelInputs,
-    columns_of,
-)
+from .check_model import CAUSES, CHECK_FILE, PLANTED, CheckModel, ModelInputs, columns_of
 from .evidence import Both, LinkEvidence, both, has_counts, read_evidence, script_shares
-from .facts import (
-    FACT_GROUPS,
-    PLANTED_FACTS,
-    BothDenials,
-    FactModel,
-    fact_features,
-    find_facts,
-)
+from .facts import FACT_GROUPS, PLANTED_FACTS, BothDenials, FactModel, fact_features, find_facts
 from .features import Sides, Vocabulary, features_of_words, seen
 from .fitting import (
     DenialCounts,

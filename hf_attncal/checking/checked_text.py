@@ -91,13 +91,7 @@ def _can_be_read_twice(text: Text) -> bool:
 
 
 def checked_lines(
-    checker: Checker,
-    source: Text,
-    target: Text,
-    running: Running,
-    form: str,
-    *,
-    worst: int | None = None,
+    checker: Checker, source: Text, target: Text, running: Running, form: str, *, worst: int | None = None
 ) -> Iterator[PairVerdict]:
     """Return the verdicts on a text for an output format.
 

@@ -32,15 +32,7 @@ from .evidence import Both, LinkEvidence, alien_share, both, cut_for, evidence_o
 from .logistic import mean_odds
 from .rules import NEGATIONS_OF_SIDES, Break
 from .tables import TABLES
-from .verdicts import (
-    MARKED_ABOVE,
-    NOT_KNOWN,
-    NOTES,
-    VERDICTS,
-    Finding,
-    FlaggedSpan,
-    PairVerdict,
-)
+from .verdicts import MARKED_ABOVE, NOT_KNOWN, NOTES, VERDICTS, Finding, FlaggedSpan, PairVerdict
 
 if TYPE_CHECKING:
     from hf_attncal.alignment.encoder_reader import EncoderLayer
@@ -270,11 +262,7 @@ class Checker:
         return alarms_of_lines(alarms, words, [one["likeness"] for one in causes])
 
     def verdicts(
-        self,
-        judged: Iterable[JudgedPair],
-        *,
-        shared: SharedTargets | None = None,
-        alarms: TextAlarms | None = None,
+        self, judged: Iterable[JudgedPair], *, shared: SharedTargets | None = None, alarms: TextAlarms | None = None
     ) -> list[PairVerdict]:
         """Return the verdicts on judged pairs; see `check` for the other arguments."""
         alarms = alarms or self.alarms

@@ -94,10 +94,7 @@ def kept_names(source: Segments, target: Segments, denials: BothDenials) -> list
 
 @lru_cache(maxsize=1 << 12)  # used by facts and rules for the same line
 def find_facts(
-    source: Segments,
-    target: Segments,
-    languages: Languages = (None, None),
-    denials: BothDenials = NO_DENIALS,
+    source: Segments, target: Segments, languages: Languages = (None, None), denials: BothDenials = NO_DENIALS
 ) -> BothFacts:
     """Return the numbers, negations and names of both sides, in their order.
 
@@ -283,11 +280,7 @@ class FactModel:
         edges, sides = FACT_EDGES[self.field], getattr(line, self.field)
         return [
             [
-                (
-                    fact.place,
-                    fact.group,
-                    float(table[fact.group, fact.found, bisect_right(edges, value)]),
-                )
+                (fact.place, fact.group, float(table[fact.group, fact.found, bisect_right(edges, value)]))
                 for fact, value in zip(found, values[[fact.place for fact in found]].tolist(), strict=True)
             ]
             for table, found, values in zip(self.table, facts, sides, strict=True)

@@ -62,12 +62,7 @@ class Vocabulary:
         languages: Languages of both sides by their number words; see `number_values.language_of`. Default: unknown.
     """
 
-    def __init__(
-        self,
-        counts: Both[dict[str, int]],
-        totals: Both[int],
-        languages: Languages = (None, None),
-    ):
+    def __init__(self, counts: Both[dict[str, int]], totals: Both[int], languages: Languages = (None, None)):
         self.counts, self.totals, self.languages = counts, totals, languages
         self.look_up = lru_cache(maxsize=1 << 18)(self._look_up)
 

@@ -341,9 +341,7 @@ def _spoken_values(text: str, start: int, stop: int, value: float, minutes: floa
     return values
 
 
-def _with_minutes(
-    parts: Iterable[tuple[int, int, float]],
-) -> Iterator[tuple[int, int, float, float | None]]:
+def _with_minutes(parts: Iterable[tuple[int, int, float]]) -> Iterator[tuple[int, int, float, float | None]]:
     """Join an hour and its minutes ("six-thirty") to one entry; yield other numbers with None as their minutes."""
     parts = list(parts)
     if len(parts) == 2 and parts[0][2] <= 24 and 10 <= parts[1][2] < 60:

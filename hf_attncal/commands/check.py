@@ -14,10 +14,7 @@ if TYPE_CHECKING:
     from hf_attncal.checking.documents.check_documents import DocumentCheck
     from hf_attncal.checking.verdicts import PairVerdict
 
-GROUPS = {
-    "Lines of text": ("bootstrap",),
-    "Documents": ("columns", "fail_above", "dismiss"),
-}
+GROUPS = {"Lines of text": ("bootstrap",), "Documents": ("columns", "fail_above", "dismiss")}
 
 
 def check(

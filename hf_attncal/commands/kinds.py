@@ -84,14 +84,7 @@ Linked = Annotated[Running, _LINE | {"progress": ""}]
 LinkFormat = Literal["pharaoh", "words", "json", "html"]
 WordLimits = Literal["white-space", "spaces"]
 Merging = Literal[
-    "harmonic",
-    "intersection",
-    "union",
-    "grow-diag",
-    "grow-diag-final",
-    "grow-diag-final-and",
-    "forward",
-    "backward",
+    "harmonic", "intersection", "union", "grow-diag", "grow-diag-final", "grow-diag-final-and", "forward", "backward"
 ]
 
 

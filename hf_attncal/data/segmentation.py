@@ -34,10 +34,7 @@ _PIECE = (
     r"|.+?(?:\b|$)"
 )
 # Scripts without spaces between words, and the length of a run of their letters that is rarely a single word.
-_UNSPACED = (
-    (r"[\p{Han}\p{Hiragana}\p{Katakana}ー]", 6),
-    (r"[\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]", 16),
-)
+_UNSPACED = ((r"[\p{Han}\p{Hiragana}\p{Katakana}ー]", 6), (r"[\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]", 16))
 _LINES_TO_JUDGE = 1000
 Cut = Callable[[str], Sequence[str]]  # function that cuts a run of letters into words
 _MAX_CACHED_CHARACTERS = 32  # characters of a cached chunk: a sentence without spaces is one chunk

@@ -24,14 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_attncal.io.files import sha256, write_json
-from hf_attncal.layouts import (
-    ADAPTER_CONFIG,
-    ADAPTER_WEIGHTS,
-    CONFIG,
-    SETTINGS_FILE,
-    TOKENIZER,
-    file_of,
-)
+from hf_attncal.layouts import ADAPTER_CONFIG, ADAPTER_WEIGHTS, CONFIG, SETTINGS_FILE, TOKENIZER, file_of
 
 from .files import blamed, file_beside, read_object
 

@@ -334,10 +334,7 @@ def pair_segments(
 
 
 def belong_together(
-    checker: Checker,
-    source: Sequence[Segment],
-    target: Sequence[Segment],
-    scored: Sequence[tuple[Bead, float]],
+    checker: Checker, source: Sequence[Segment], target: Sequence[Segment], scored: Sequence[tuple[Bead, float]]
 ) -> bool:
     """Return whether two documents are translations of each other.
 
