@@ -70,11 +70,8 @@ _ODDS = (*CAUSES, "changed")
 _FACTS = tuple(f"{side} {group}" for side in ("source", "target") for group in FACT_GROUPS)
 VERDICT_FEATURES = (*_ODDS, "largest", "any", *FEATURES, *_FACTS, "negation lost", "negation added", "broken rules")
 # Kinds without a cause are only used for the verdict.
-PLANTED = tuple(
-    dict.fromkeys(
-        [*(kind for cause in CAUSES.values() for kind in cause.kinds + cause.others), "word", "doubled word"]
-    )
-)
+_KINDS_OF_CAUSES = [kind for cause in CAUSES.values() for kind in cause.kinds + cause.others]
+PLANTED = tuple(dict.fromkeys([*_KINDS_OF_CAUSES, "word", "doubled word"]))
 
 # Reasons why a word may be wrong.
 REASONS = ("no partner", *FACT_GROUPS, "said again", "not translated")
@@ -243,13 +240,12 @@ class CheckModel(Generic[Evidence]):
         """Judge lines with words on both sides; `inputs` saves computing the inputs."""
         inputs = inputs or self.inputs(lines)
         causes = self.causes(inputs.features)
-        facts_of_lines = [
-            find_facts(line.source, line.target, self.vocabulary.languages, self.denials) for line in lines
-        ]
+        context = self.vocabulary.languages, self.denials
+        facts_of_lines = [find_facts(line.source, line.target, *context) for line in lines]
         facts = [self.facts.evidence(line, of_line) for line, of_line in zip(lines, facts_of_lines, strict=True)]
         of_facts = np.array([fact_features(line) for line in facts])
         changed = sigmoid(self.facts.head[0] + of_facts @ self.facts.head[1:] - _PRIOR_ODDS)
-        rules = [check_rules(line.source, line.target, self.vocabulary.languages, self.denials) for line in lines]
+        rules = [check_rules(line.source, line.target, *context) for line in lines]
         broken = [tuple(name for name in RULE_NAMES if line.get(name)) for line in rules]
         by_rules = np.array([wrong_by_rules(names, self.rules) for names in broken])
         causes |= {"facts": changed, "changed": 1 - (1 - changed) * (1 - by_rules)}
@@ -262,11 +258,10 @@ class CheckModel(Generic[Evidence]):
         ]
         changes = list(map(changed_facts, facts))
         denied = np.full((len(lines), 2), _NO_DENIAL)  # strongest evidence against a negation without a counterpart
-        for line, of_line in enumerate(facts_of_lines):
-            for side, of_side in enumerate(of_line):
-                for fact in of_side:
-                    if fact.group == NEGATION and fact.found == LACKS:
-                        denied[line, side] = max(denied[line, side], inputs.against[side][line][fact.place])
+        for line, side in np.ndindex(denied.shape):
+            for place, group, found in facts_of_lines[line][side]:
+                if group == NEGATION and found == LACKS:
+                    denied[line, side] = max(denied[line, side], inputs.against[side][line][place])
 
         def features(causes: dict[str, np.ndarray], by_rules: np.ndarray) -> np.ndarray:
             odds = [log_odds(causes[name]) + _PRIOR_ODDS for name in _ODDS]

@@ -72,9 +72,8 @@ class Vocabulary:
         The odds are 0 for punctuation, numbers and words that are in neither vocabulary.
         """
         word = word.lower()
-        rates = [
-            (counts.get(word, 0) + 0.1) / (total + 1) for counts, total in zip(self.counts, self.totals, strict=True)
-        ]
+        numbers = [(counts.get(word, 0), total + 1) for counts, total in zip(self.counts, self.totals, strict=True)]
+        rates = [(count + 0.1) / total for count, total in numbers]
         surprisal = -math.log(rates[side])
         if is_punctuation(word):
             return PUNCTUATION, surprisal, 0.0
@@ -84,11 +83,8 @@ class Vocabulary:
         if word in NEGATIONS:
             band = _NEGATION
         # Add-one smoothing on both sides: a single occurrence is weak evidence of the language.
-        smoothed = [
-            (counts.get(word, 0) + 1) / (total + 1) for counts, total in zip(self.counts, self.totals, strict=True)
-        ]
-        in_vocabulary = any(word in counts for counts in self.counts)
-        odds = math.log(smoothed[0] / smoothed[1]) if in_vocabulary else 0.0
+        smoothed = [(count + 1) / total for count, total in numbers]
+        odds = math.log(smoothed[0] / smoothed[1]) if any(word in counts for counts in self.counts) else 0.0
         return band, surprisal, max(-_MOST_ODDS, min(_MOST_ODDS, odds))
 
 
@@ -170,14 +166,9 @@ def features_of_words(
     left = np.repeat(lengths, lengths) - 1 - place
     links = np.concatenate([line.links[side] for line in lines])
     classes = np.concatenate([one.classes[side] for one in sides])
-    surprisal, other_surprisal, other_classes = (
-        np.concatenate(found)
-        for found in (
-            [one.surprisal[side] for one in sides],
-            [one.surprisal[1 - side] for one in sides],
-            [one.classes[1 - side] for one in sides],
-        )
-    )
+    surprisal = np.concatenate([one.surprisal[side] for one in sides])
+    other_surprisal = np.concatenate([one.surprisal[1 - side] for one in sides])
+    other_classes = np.concatenate([one.classes[1 - side] for one in sides])
     of_partner = np.repeat(others.cumsum() - others, lengths) + links[:, -1].astype(np.int64)
     surprisal, other_surprisal = np.minimum(surprisal, _RAREST), np.minimum(other_surprisal, _RAREST)
     best = np.log(links[:, 0] + 0.005)
@@ -193,34 +184,22 @@ def features_of_words(
         return np.where(inside, np.roll(values[name], -step), _EDGE[name])
 
     supports = []
-    for one, kinds, rare, sizes in (
-        (side, classes, surprisal, lengths),
-        (1 - side, other_classes, other_surprisal, others),
-    ):
+    own = side, classes, surprisal, lengths
+    for one, kinds, rare, sizes in (own, (1 - side, other_classes, other_surprisal, others)):
         weight, first = np.where(kinds == PUNCTUATION, 0, rare) + 1e-3, sizes.cumsum() - sizes
-        supports.append(
-            np.add.reduceat(np.concatenate([line.best[one] for line in lines]) * weight, first)
-            / np.add.reduceat(weight, first)
-        )
-    of_line = np.stack(
-        [np.log(lengths), np.log((others + 1) / (lengths + 1)), np.array(longer) * (1 if side else -1), *supports],
-        axis=1,
-    )
-    return np.concatenate(
-        [
-            np.stack([best, values["known"], *links[:, 1:-1].T], axis=1),
-            np.stack([around(name, step) for name, steps in _SHIFTS.items() for step in steps], axis=1),
-            np.stack(
-                [surprisal, other_surprisal[of_partner] - surprisal, other_classes[of_partner] == PUNCTUATION], axis=1
-            ),
-            np.repeat(of_line, lengths, axis=0),
-            np.stack([place / np.repeat(lengths, lengths), (place < 2) * 1.0 - (left < 2)], axis=1),
-            _CLASSES[classes],
-            np.column_stack([usual, less[0], of_partners, less[1]]),
-            np.stack([around("less than usual", step) for step in _SHIFTS_OF_LESS], axis=1),
-        ],
-        axis=1,
-    )
+        best_of_words = np.concatenate([line.best[one] for line in lines])
+        supports.append(np.add.reduceat(best_of_words * weight, first) / np.add.reduceat(weight, first))
+    relative_length = np.log((others + 1) / (lengths + 1)), np.array(longer) * (1 if side else -1)
+    of_line = np.column_stack([np.log(lengths), *relative_length, *supports])
+    return np.column_stack([
+        best, values["known"], links[:, 1:-1],
+        *(around(name, step) for name, steps in _SHIFTS.items() for step in steps),
+        surprisal, other_surprisal[of_partner] - surprisal, other_classes[of_partner] == PUNCTUATION,
+        np.repeat(of_line, lengths, axis=0),
+        place / np.repeat(lengths, lengths), (place < 2) * 1.0 - (left < 2),
+        _CLASSES[classes], usual, less[0], of_partners, less[1],
+        *(around("less than usual", step) for step in _SHIFTS_OF_LESS),
+    ])  # fmt: skip
 
 
 def side_by_side(values: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

@@ -227,17 +227,12 @@ def check_documents(
         if number not in by_unit:
             continue
         verdict = by_unit[number]
-        if (
-            is_short(unit.source.text)
-            or _has_few_words(unit)
-            or _marks_few_words(verdict)
-            or (_shares_words(verdict) and verdict.wrong <= _SURE_LANGUAGE)
-        ):
+        weak = is_short(unit.source.text) or _has_few_words(unit) or _marks_few_words(verdict)
+        if weak or (_shares_words(verdict) and verdict.wrong <= _SURE_LANGUAGE):
             by_unit[number] = verdict = verdict.by_rules()
         of_unit = list(document_findings(verdict, *unit[:2], number))
         kinds = {finding.kind for finding in of_unit}
-        of_unit += [finding for finding in by_document[number] if finding.kind not in kinds]
-        findings += of_unit
+        findings += of_unit + [finding for finding in by_document[number] if finding.kind not in kinds]
     numbered = tuple(
         replace(verdict, line=(units[number].target.segments or units[number].source.segments)[0].line)
         for number, verdict in by_unit.items()

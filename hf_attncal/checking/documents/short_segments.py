@@ -167,10 +167,9 @@ def _copied_forms(units: Units) -> Iterator[DocumentFinding]:
         if target.segments and "msgstr[" in target.segments[0].key:
             forms[target.segments[0].line].append((number, source.text, target.text))
     for of_entry in forms.values():
-        copies = [
+        copies = [  # a form that begins with the copy is a plural of the same word
             number
             for number, source_text, text in of_entry
-            # A form that begins with the copy is a plural of the same word.
             if source_text == text and not all(other.startswith(text) or one == other for _, one, other in of_entry)
         ]
         for number in copies:
