@@ -125,10 +125,8 @@ def plant_and_check(checker: Checker, pairs: Sequence[Texts], seed: int = 1) -> 
             by_length[_is_short(sides[number])].append(bool(verdict.flagged))
         return KindCounts(kind, *((sum(flags), len(flags)) for flags in by_length.values()))
 
-    return SelfTest(
-        tuple(counts(kind, of_kinds[kind]) for kind in FAULTS if kind in of_kinds),
-        counts("none", list(enumerate(clean))),
-    )
+    kinds = tuple(counts(kind, of_kinds[kind]) for kind in FAULTS if kind in of_kinds)
+    return SelfTest(kinds, counts("none", list(enumerate(clean))))
 
 
 def _is_short(pair: Pair) -> bool:

@@ -87,14 +87,11 @@ class EncoderCheckModel(CheckModel[EncoderEvidence]):
         parts = self.line_parts(inputs, judgement.causes)
         for cause, name in (("omission", "source mean"), ("addition", "target mean")):
             judgement.causes[cause] = sigmoid(parts[cause] + parts[name])
-        features = [
-            np.column_stack([self.added[0] + self.added[1] * self.rarity(of_parts), base[:, -1]])
-            for of_parts, base in (
-                (parts, judgement.verdict_features),
-                (parts | {"changed": parts["facts"]}, judgement.likeness_features),
-            )
-        ]
-        return judgement._replace(verdict_features=features[0], likeness_features=features[1])
+        of_likeness = parts | {"changed": parts["facts"]}
+        bases = ((parts, judgement.verdict_features), (of_likeness, judgement.likeness_features))
+        features = [(self.added[0] + self.added[1] * self.rarity(one), base[:, -1]) for one, base in bases]
+        verdict, likeness = map(np.column_stack, features)
+        return judgement._replace(verdict_features=verdict, likeness_features=likeness)
 
     @staticmethod
     def line_parts(inputs: ModelInputs, causes: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

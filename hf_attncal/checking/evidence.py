@@ -154,9 +154,8 @@ def link_features(tables: Sequence[np.ndarray], lengths: np.ndarray) -> np.ndarr
         rival = np.where(best >= most, less, most)
     before = np.concatenate([partner[:, :1] - 1, partner[:, :-1]], axis=1) + 1  # positions that the neighbours predict
     after = np.concatenate([partner[:, 1:], partner[:, -1:]], axis=1)
-    np.put_along_axis(
-        after, lengths[:, None].clip(1) - 1, np.take_along_axis(partner, lengths[:, None].clip(1) - 1, 1) + 1, 1
-    )
+    last = lengths[:, None].clip(1) - 1
+    np.put_along_axis(after, last, np.take_along_axis(partner, last, 1) + 1, 1)
     after -= 1
     jumps = np.full((batch, number + 1), _NO_NEIGHBOUR, dtype=scores.dtype)
     jumps[:, 1:-1] = np.minimum(np.abs(partner[:, 1:] - before[:, 1:]), _FAR)

@@ -187,9 +187,8 @@ def _denies_at(words: Sequence[str], place: int) -> bool:
     """Return whether a negation denies, and is neither a tag, an abbreviation nor part of a comparison."""
     word, before, after = words[place], words[place - 1] if place else "", "".join(words[place + 1 : place + 2])
     return not (
-        (
-            "?" in words[place:] and "." not in words[place : words.index("?", place)]
-        )  # "isn't it?" is "oder?" in German
+        # "isn't it?" is "oder?" in German
+        ("?" in words[place:] and "." not in words[place : words.index("?", place)])
         or (word in ("Not", "None") and place)  # the German noun, the value of Python
         or before in ("or", "oder", "ou", "o", "/")
         or after in ("-", "/")  # whether or not, non-empty, yes/no

@@ -133,14 +133,10 @@ def _end_marks(source: str, target: str) -> Break | None:
     if marks[0] == marks[1]:
         return _KEPT
     ends = [
-        text.rstrip(_AROUND)[-1:] if mark else "no end mark"
+        f"“{text.rstrip(_AROUND)[-1]}”" if mark else "no end mark"
         for text, mark in zip((source, target), marks, strict=True)
     ]
-    return Break(
-        "{} at the end of the source, {} at the end of the translation".format(
-            *(f"“{end}”" if len(end) == 1 else end for end in ends)
-        )
-    )
+    return Break(f"{ends[0]} at the end of the source, {ends[1]} at the end of the translation")
 
 
 def _end_mark(text: str) -> str:
@@ -220,17 +216,15 @@ def check_rules(
     }
     results[WRONG_NAME] = _names(source, target, denials)
     facts = find_facts(source, target, languages, denials)
-    for name, side, words, other in zip(
-        NEGATIONS_OF_SIDES, facts, (source, target), ("translation", "source"), strict=True
-    ):
-        negations = [fact for fact in side if fact.group == NEGATION]
+    for side, (text, other) in enumerate(((source, "translation"), (target, "source"))):
+        negations = [fact for fact in facts[side] if fact.group == NEGATION]
         lost = next((fact.place for fact in negations if fact.found == LACKS), None)
         if lost is not None:
-            span = words.spans[lost]
-            places = (span, None) if words is source else (None, span)
-            results[name] = Break(f"“{words.words[lost]}”: the {other} has no negation", *places)
+            word, span = _word(text, lost)
+            places = (None, span) if side else (span, None)
+            results[NEGATIONS_OF_SIDES[side]] = Break(f"“{word}”: the {other} has no negation", *places)
         elif negations:
-            results[name] = _KEPT
+            results[NEGATIONS_OF_SIDES[side]] = _KEPT
     return {name: None if result is _KEPT else result for name, result in results.items() if result is not None}
 
 

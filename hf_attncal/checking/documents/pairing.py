@@ -108,10 +108,8 @@ class LexicalSimilarity(Similarity):
         cut = segment if aligner.source.tokenize else white_space_words
         pairs = [(cut(text).words, ()) for text in source] + [((), cut(text).words) for text in target]
         sides = aligner.source.tokens_of(pairs)
-        tokens = (
-            [side.ids for side in sides[: 2 * len(source) : 2]],
-            [side.ids for side in sides[2 * len(source) + 1 :: 2]],
-        )
+        of_sides = sides[: 2 * len(source) : 2], sides[2 * len(source) + 1 :: 2]
+        tokens = [[text.ids for text in side] for side in of_sides]
         kinds = [np.unique(np.concatenate([*side, np.zeros(0, dtype=np.int64)])) for side in tokens]
         places = [[np.searchsorted(known, ids) for ids in side] for known, side in zip(kinds, tokens, strict=True)]
         information = _information(aligner.model, kinds[0], kinds[1])

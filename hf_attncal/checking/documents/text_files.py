@@ -174,9 +174,8 @@ def read_markdown(data: bytes, name: str) -> Document:
             if has_words(content):
                 block = "heading" if before == "heading_open" else "item" if lists else "paragraph"
                 block = CODE if _is_code(token) else block
-                segments.append(
-                    Segment(content, block, line, anchor[1] if anchor else "", kept_parts=_kept_parts(token))
-                )
+                key = anchor[1] if anchor else ""
+                segments.append(Segment(content, block, line, key, kept_parts=_kept_parts(token)))
         before = kind
         check_segments(len(segments))
     return Document(name, data, (), tuple(segments))

@@ -99,10 +99,8 @@ class _XliffReader:
             raise ValueError(f"line {line} has more than {_MOST_LEVELS} nested elements. Is it XLIFF?")
         self._open.append(_Element(name, attributes, line, self._parser.CurrentByteIndex))
         if not any(self.languages):
-            names = map(
-                attributes.get, ("source-language", "target-language") if name == "file" else ("srcLang", "trgLang")
-            )
-            self.languages = language_code(next(names)), language_code(next(names))
+            keys = ("source-language", "target-language") if name == "file" else ("srcLang", "trgLang")
+            self.languages = language_code(attributes.get(keys[0])), language_code(attributes.get(keys[1]))
 
     def _text(self, text: str) -> None:
         if self._open and not self._skipped:
