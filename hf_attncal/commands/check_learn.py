@@ -122,11 +122,10 @@ def check_test(
 ) -> "SelfTest | None":
     """Measure how many planted errors `attncal check` finds.
 
-    Errors are planted into correct translations, one at a time: omissions, insertions, changed numbers, names and
-    negations, and more. For each kind of error, the table has the number of lines with it, the AUC (how well their
-    probabilities separate them from clean lines), and the share that is flagged. Below the table are the share of
-    clean lines that is flagged, and the kinds of errors that are mostly missed. MODEL, --encoder or both must be
-    given.
+    Errors are planted into correct translations, one at a time: omissions, insertions, changed numbers, dropped
+    negations, and more. For each kind of error, the table has the number of long and of short lines with it, and the
+    share of them that is flagged. Its last row is for the clean lines. Below the table are the kinds of errors that
+    are mostly missed. MODEL, --encoder or both must be given.
 
     Examples:
         attncal check test MODEL --source clean.de --target clean.en
