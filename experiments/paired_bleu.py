@@ -7,7 +7,6 @@ import numpy as np
 from sacrebleu.metrics import BLEU
 
 from hf_attncal.metrics.base import Metric
-from hf_attncal.metrics.bleu import bleu
 
 _SEED = 12345  # sacreBLEU's own, of the same generator
 
@@ -44,8 +43,9 @@ def paired_bleu(
     equally good ones, and 0.001 for identical ones, because it counts no ties.
 
     Args:
-        hypotheses, references, tokenize: as for `bleu`.
-        baseline: translations of the baseline, one per line.
+        hypotheses, baseline: translations of the system and of the baseline, one per line.
+        references: one reference per line.
+        tokenize: sacreBLEU's tokenizer.
         bootstrap: number of resamples.
 
     Raises:
@@ -53,9 +53,12 @@ def paired_bleu(
     """
     if bootstrap < 1:
         raise ValueError(f"`bootstrap` must be at least 1 (a number of resamples), got {bootstrap}.")
-    before, after = (bleu(lines, references, tokenize).score for lines in (baseline, hypotheses))
     metric = BLEU(tokenize=tokenize, force=True)
-    counts = [_line_counts(metric, lines, references) for lines in (baseline, hypotheses)]
+    systems = baseline, hypotheses
+    if not references or not len(baseline) == len(hypotheses) == len(references):
+        raise ValueError(f"All texts must have as many lines as `references`, {len(references)}, and at least one.")
+    before, after = (metric.corpus_score(list(lines), [list(references)]).score for lines in systems)
+    counts = [_line_counts(metric, lines, references) for lines in systems]
     signature = metric.get_signature()
     signature.update("bs", bootstrap)
     signature.update("seed", _SEED)

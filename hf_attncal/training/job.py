@@ -36,8 +36,7 @@ from hf_attncal.io.files import writing
 from hf_attncal.metrics import records
 from hf_attncal.metrics.reliability import LEAST_SPREAD, WITHOUT_MASKS
 
-from .budget import TimeBudget
-from .checkpoints import average_checkpoints, in_one_piece, last_checkpoints, resume_advice
+from .checkpoints import TimeBudget, average_checkpoints, in_one_piece, last_checkpoints, resume_advice
 from .folder import Run, claimed, fill, finish, run_in
 from .sections import hints_of
 from .settings import ModelSettings, Settings

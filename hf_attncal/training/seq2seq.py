@@ -32,7 +32,6 @@ from hf_attncal.inference.loading import model_config
 from hf_attncal.inference.reading import decoder_size
 from hf_attncal.inference.word_attention import attention_report
 from hf_attncal.io.files import write_text
-from hf_attncal.metrics.bleu import bleu
 from hf_attncal.models.calibration import calibration_of
 from hf_attncal.models.configuration_attncal import guided_place
 
@@ -104,8 +103,9 @@ class BleuConfig(EvaluationConfig):
         )
 
     def score(self, hypotheses, references):
-        score = bleu(hypotheses, references, self.bleu_tokenize)
-        return {"bleu": score.score, "signature": score.signature}
+        metric = BLEU(tokenize=self.bleu_tokenize, force=True)  # `force` accepts text that looks tokenised
+        score = metric.corpus_score(list(hypotheses), [list(references)])
+        return {"bleu": score.score, "signature": str(metric.get_signature())}
 
 
 @dataclass

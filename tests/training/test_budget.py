@@ -10,8 +10,7 @@ from safetensors.torch import load_file
 from transformers import DefaultFlowCallback, TrainerCallback, TrainerControl, TrainerState
 
 from hf_attncal.training import seq2seq
-from hf_attncal.training.budget import TimeBudget
-from hf_attncal.training.checkpoints import resume_advice
+from hf_attncal.training.checkpoints import TimeBudget, resume_advice
 from hf_attncal.training.sections import read_settings
 from hf_attncal.training.translation import TranslationConfig, TranslationJob, train_translation
 

@@ -12,12 +12,12 @@ from helpers import assert_layouts_know, files_that_name
 from peft import AutoPeftModelForSeq2SeqLM, PeftModel
 from runs import ROOT, german
 from runs import adapter_settings as settings
+from sacrebleu import corpus_bleu
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from hf_attncal.adapters import AttentionCalibrationConfig
 from hf_attncal.hub import inspect_folder
 from hf_attncal.inference.translation import translate_texts
-from hf_attncal.metrics.bleu import bleu
 from hf_attncal.training import seq2seq
 from hf_attncal.training.adapter import AdapterConfig, AdapterJob, check_base
 from hf_attncal.training.folder import revision_of
@@ -60,7 +60,9 @@ def test_text_to_scored_adapter(base, corpus, tmp_path):
     adapted = AutoPeftModelForSeq2SeqLM.from_pretrained(run)
     assert adapted.annealing_step == 4
     for model, what in ((adapted, "trained"), (AutoModelForSeq2SeqLM.from_pretrained(base), "base")):
-        score = bleu(translate_texts(model, tokenizer, lines, num_beams=2), list(map(german, lines)), "none").score
+        score = corpus_bleu(
+            translate_texts(model, tokenizer, lines, num_beams=2), [list(map(german, lines))], tokenize="none"
+        ).score
         assert score == results["test"][what]["bleu"]
 
     with pytest.raises(ValueError, match="holds another run"):

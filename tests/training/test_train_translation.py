@@ -12,6 +12,7 @@ import yaml
 from helpers import TINY, assert_layouts_know, begun, files_that_name
 from runs import ROOT, SENTENCES, german
 from runs import translation_settings as settings
+from sacrebleu import corpus_bleu
 from safetensors.torch import save_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
@@ -19,7 +20,6 @@ from hf_attncal.data.tokenizer import NULL, train_bpe_tokenizer
 from hf_attncal.hub import translate_in_fresh_process
 from hf_attncal.inference.translation import translate_texts
 from hf_attncal.io.files import sha256
-from hf_attncal.metrics.bleu import bleu
 from hf_attncal.training.checkpoints import average_checkpoints, last_checkpoints
 from hf_attncal.training.seq2seq import build_seq2seq_model
 from hf_attncal.training.translation import TranslationConfig
@@ -118,7 +118,7 @@ def test_text_to_scored_model(model, corpus, tmp_path):
     lines = (corpus / "test.en").read_text(encoding="utf-8").splitlines()
     again = translate_texts(saved, tokenizer, lines, num_beams=2)
     assert again == (run / "test.hypotheses.txt").read_text(encoding="utf-8").split("\n")[:-1]
-    assert bleu(again, list(map(german, lines)), "none").score == results["test"]["bleu"]
+    assert corpus_bleu(again, [list(map(german, lines))], tokenize="none", force=True).score == results["test"]["bleu"]
     if model.get("calibration") == "annealed":
         assert saved.annealing_step == 4
     if "uam" in model:
