@@ -94,7 +94,7 @@ CHANGELOG
 ```
 """
 MORE = {  # document -> pages below it
-    "docs/experiments": "docs/experiments/*",
+    "docs/experiments": "docs/experiments/*"
 }
 
 project = html_title = "hf_attncal"

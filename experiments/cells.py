@@ -99,9 +99,7 @@ FORMS: dict[str, Callable[[list[Found], list[Any], str, float], str]] = {
 
 
 # Word -> what becomes of each value.
-EACH: dict[str, Callable[[Any], Any]] = {
-    "per_second": lambda core_hours: 1e8 / 3600 / core_hours,
-}
+EACH: dict[str, Callable[[Any], Any]] = {"per_second": lambda core_hours: 1e8 / 3600 / core_hours}
 
 
 def headline(name: str) -> str | None:

@@ -76,10 +76,7 @@ def hallucinations(options: argparse.Namespace, checker: Checker) -> None:
     rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()[1:]]
     pairs = [(row[0], row[1]) for row in rows]
     marks = [dict(zip(COLUMNS, map(int, row[3:]), strict=True)) for row in rows]
-    scores = {
-        "line": checker.check(pairs),
-        "together": checker.check(pairs, shared=SharedTargets(pairs)),
-    }
+    scores = {"line": checker.check(pairs), "together": checker.check(pairs, shared=SharedTargets(pairs))}
     baselines = {
         "shorter": [-checker.model.length_deviation(*pair) for pair in pairs],
         "alignment_score": [1 - (found.score or 0) for found in checker.aligner.align(pairs)],

@@ -21,14 +21,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "hf_attncal"
 # Files that say by a string which module does what.
 TABLES = {"hf_attncal", "hf_attncal.command_table", "hf_attncal.families", "hf_attncal.layouts"}
 _NAME = re.compile(r"(hf_attncal(?:\.\w+)+)(?::[\w.]+)?")
-_NO_CODE = {
-    tokenize.COMMENT,
-    tokenize.NL,
-    tokenize.NEWLINE,
-    tokenize.INDENT,
-    tokenize.DEDENT,
-    tokenize.ENDMARKER,
-}
+_NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 _WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 

@@ -19,10 +19,7 @@ from headlines import collect
 
 from hf_attncal.io.files import write_json
 
-DOCUMENTS = (
-    "README.md",
-    *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")),
-)
+DOCUMENTS = ("README.md", *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")))
 BLOCK = re.compile(r"(<!-- table: (?P<name>[\w-]+) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 TABLES = {name: partial(table, settings) for name, settings in read_tables().items()}
 

@@ -12,7 +12,7 @@ MODELS = Path(__file__).parents[1] / "hf_attncal" / "models"
 LEFT_OUT = {
     # `@auto_docstring` needs docstrings in another format. With ours it prints errors when a file is imported, and
     # raises ValueError if an output inherits its documented fields.
-    "TRF057",
+    "TRF057"
 }
 
 

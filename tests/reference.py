@@ -292,11 +292,7 @@ class SlowModel:
     """
 
     def __init__(
-        self,
-        stock: torch.nn.Module,
-        added: dict[str, torch.Tensor],
-        config: object,
-        annealing_step: int | None = None,
+        self, stock: torch.nn.Module, added: dict[str, torch.Tensor], config: object, annealing_step: int | None = None
     ) -> None:
         self.stock, self.added, self.config, self.annealing_step = stock, added, config, annealing_step
         self.perturbing = False

@@ -18,14 +18,7 @@ from hf_attncal.hub.model_cards import write_section
 from hf_attncal.hub.publication import publish_folder
 from hf_attncal.inference.files import check_model_files
 from hf_attncal.inference.opening import check_name
-from hf_attncal.layouts import (
-    LAYOUTS,
-    Fate,
-    fate_of,
-    file_of,
-    files,
-    kind_of_folder,
-)
+from hf_attncal.layouts import LAYOUTS, Fate, fate_of, file_of, files, kind_of_folder
 from hf_attncal.metrics.probabilities import probability_score
 
 OUR_NAME = "someone/model"

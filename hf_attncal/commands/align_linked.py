@@ -147,12 +147,7 @@ def lexicon(
     return None
 
 
-def compare(
-    *hypotheses: Text,
-    source: Text,
-    target: Text,
-    words: WordLimits | None = None,
-) -> "AlignerComparison":
+def compare(*hypotheses: Text, source: Text, target: Text, words: WordLimits | None = None) -> "AlignerComparison":
     """Compare word alignments of a text that nobody annotated.
 
     Compare the links of two or more aligners on the same text, without gold links: the share of linked words, and

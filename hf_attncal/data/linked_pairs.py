@@ -15,14 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from hf_attncal.io.errors import LineError, in_line
 from hf_attncal.io.files import Text, lines_of, read_pairs, text_name
 
-from .pharaoh import (
-    GoldAlignment,
-    Link,
-    check_index_base,
-    check_inside_pair,
-    displacement_warning,
-    iter_alignments,
-)
+from .pharaoh import GoldAlignment, Link, check_index_base, check_inside_pair, displacement_warning, iter_alignments
 from .words import SEPARATORS, split_words
 
 if TYPE_CHECKING:

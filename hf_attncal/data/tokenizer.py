@@ -58,10 +58,7 @@ def train_bpe_tokenizer(
 
 
 def train_bpe_backend(
-    lines: Iterable[str],
-    vocab_size: int,
-    show_progress: bool = False,
-    special_tokens: list[str] = SPECIAL_TOKENS,
+    lines: Iterable[str], vocab_size: int, show_progress: bool = False, special_tokens: list[str] = SPECIAL_TOKENS
 ) -> Tokenizer:
     """Train the backend of `train_bpe_tokenizer`, without the wrapper of transformers."""
     tokenizer = Tokenizer(models.BPE(unk_token=UNK, fuse_unk=False))
@@ -120,11 +117,7 @@ def null_token_id(tokenizer: "PreTrainedTokenizerBase") -> int:
 
 
 def _trained(
-    tokenizer: Tokenizer,
-    trainer: trainers.Trainer,
-    lines: Iterable[str],
-    vocab_size: int,
-    special_tokens: list[str],
+    tokenizer: Tokenizer, trainer: trainers.Trainer, lines: Iterable[str], vocab_size: int, special_tokens: list[str]
 ) -> Tokenizer:
     """Train a tokenizer and add the special token before or after a text.
 

@@ -42,10 +42,7 @@ class PlantedError:
 
 
 def plant_errors(
-    pairs: Sequence[Pair],
-    kinds: Sequence[str] | None = None,
-    seed: int = 0,
-    negations: frozenset[str] = NEGATIONS,
+    pairs: Sequence[Pair], kinds: Sequence[str] | None = None, seed: int = 0, negations: frozenset[str] = NEGATIONS
 ) -> list[PlantedError]:
     """Plant one error of each kind into each pair that has a place for it.
 

@@ -219,10 +219,7 @@ def analyze_corpus(
         sections=sections,
         pairs=_Pairs(views),
         record={**records.record(settings, files), "verdict": verdict.to_dict()},
-        about={
-            "Text": f"{count:,} sentence pairs, {target_kind}{probed}",
-            "Date": date.today().isoformat(),
-        },
+        about={"Text": f"{count:,} sentence pairs, {target_kind}{probed}", "Date": date.today().isoformat()},
         observed=observed,
         scored=scored,
         judged=judged,

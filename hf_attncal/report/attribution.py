@@ -427,14 +427,7 @@ class ScoredLinks:
 
 
 def score_attributions(
-    model,
-    tokenizer,
-    gold: Gold,
-    methods: Iterable[str],
-    *,
-    batch_size: int = 32,
-    bootstrap: int = 1000,
-    seed: int = 0,
+    model, tokenizer, gold: Gold, methods: Iterable[str], *, batch_size: int = 32, bootstrap: int = 1000, seed: int = 0
 ) -> dict[str, ScoredLinks]:
     """Return links and alignment error rates of methods of attribution, used as word aligners in one direction.
 

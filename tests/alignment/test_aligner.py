@@ -16,11 +16,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoConfig, GPT2Config, PreTrainedTokenizerFast
 
 from hf_attncal.alignment import Seq2SeqAttention, WordAligner, WordAlignment, argmax_links, seq2seq_weights
-from hf_attncal.alignment.links import (
-    SYMMETRIZATIONS,
-    order_repeats,
-    symmetrize_batch,
-)
+from hf_attncal.alignment.links import SYMMETRIZATIONS, order_repeats, symmetrize_batch
 from hf_attncal.alignment.mask_align import MaskAlignSource, cut_pair, end_of_window
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
 from hf_attncal.data.word_tokens import tokenize_words

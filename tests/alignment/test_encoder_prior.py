@@ -16,12 +16,7 @@ from aligner_helpers import PAIRS, counting_aligner, tiny_mask_align
 from helpers import assert_close
 from safetensors.torch import save_file
 from seq2seq_helpers import SOURCES, TARGETS, bpe_tokenizer, randomized, sized, text_model
-from transformers import (
-    BertConfig,
-    BertModel,
-    XLMRobertaConfig,
-    XLMRobertaModel,
-)
+from transformers import BertConfig, BertModel, XLMRobertaConfig, XLMRobertaModel
 
 from hf_attncal import WordAligner, align, align_quick, train_aligner
 from hf_attncal.alignment import count_learner, encoder_prior, statistical

@@ -7,12 +7,7 @@ import pytest
 import torch
 from helpers import assert_close
 from seq2seq_helpers import SOURCES, bpe_tokenizer, randomized, text_model
-from transformers import (
-    BertConfig,
-    BertModel,
-    RobertaConfig,
-    RobertaModel,
-)
+from transformers import BertConfig, BertModel, RobertaConfig, RobertaModel
 
 from hf_attncal.alignment.encoder_reader import EncoderReader
 from hf_attncal.data.word_tokens import tokenize_words

@@ -6,14 +6,7 @@ from types import SimpleNamespace
 import pytest
 from picture_helpers import HOSTILE, SOURCE, SOURCE_MARKS, TARGET, TARGET_MARKS, pictures_of
 
-from hf_attncal.alignment.pictures import (
-    PAGE_FOOT,
-    page_head,
-    page_pair,
-    pair_html,
-    place,
-    text_width,
-)
+from hf_attncal.alignment.pictures import PAGE_FOOT, page_head, page_pair, pair_html, place, text_width
 
 ENGLISH, FRENCH = ["I", "do", "not", "think", "so", "."], ["je", "ne", "le", "pense", "pas", "."]
 LINKS = ((0, 0), (1, 1), (2, 1), (2, 4), (3, 3), (5, 5))

@@ -8,12 +8,7 @@ from helpers import assert_close
 from seq2seq_helpers import PAIRS, SOURCES, TARGETS, bpe_tokenizer, randomized, rows_by_prefixes, sized
 
 from hf_attncal import LuongConfig, LuongForConditionalGeneration, WordAligner
-from hf_attncal.alignment import (
-    GoldAlignment,
-    Seq2SeqAttention,
-    select_attention,
-    seq2seq_weights,
-)
+from hf_attncal.alignment import GoldAlignment, Seq2SeqAttention, select_attention, seq2seq_weights
 from hf_attncal.drawing.plots import heat_map
 from hf_attncal.inference.reading import decoder_size, readings_of_pairs
 

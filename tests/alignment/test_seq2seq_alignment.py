@@ -12,17 +12,7 @@ from dataclasses import replace
 import pytest
 import torch
 from helpers import FAMILIES, assert_close
-from seq2seq_helpers import (
-    KINDS,
-    PAIRS,
-    SOURCES,
-    TARGETS,
-    bpe_tokenizer,
-    randomized,
-    rows_of_pass,
-    sized,
-    text_model,
-)
+from seq2seq_helpers import KINDS, PAIRS, SOURCES, TARGETS, bpe_tokenizer, randomized, rows_of_pass, sized, text_model
 
 from hf_attncal.alignment import (
     GoldAlignment,

@@ -23,13 +23,7 @@ from hf_attncal.checking.checked_text import checked_lines
 from hf_attncal.checking.checker import Checker, JudgedPair, SharedTargets, _rule_findings, saved_check
 from hf_attncal.checking.evidence import link_features, read_evidence, usual_of_tokens
 from hf_attncal.checking.facts import PLANTED_FACTS
-from hf_attncal.checking.features import (
-    CLASSES,
-    chains,
-    features_of_words,
-    side_by_side,
-    strongest_runs,
-)
+from hf_attncal.checking.features import CLASSES, chains, features_of_words, side_by_side, strongest_runs
 from hf_attncal.checking.fitting import count_words, fit_lengths, fit_logistic, fit_network, mean_network
 from hf_attncal.checking.logistic import Network
 from hf_attncal.checking.rules import Break

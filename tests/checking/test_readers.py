@@ -56,9 +56,7 @@ def entry(*forms, singular="%d box is open", plural="%d boxes are open"):
 
 def test_an_address_in_angle_brackets_is_text_and_a_tag_is_none(read):
     data = f'{HEAD}\nmsgid "<b>see</b> <https://a.org/x> <me@a.org>"\nmsgstr "siehe https://a.org/x <me@a.org>"\n'
-    assert sides(read("a.po", data)) == [
-        ("see <https://a.org/x> <me@a.org>", "siehe https://a.org/x <me@a.org>"),
-    ]
+    assert sides(read("a.po", data)) == [("see <https://a.org/x> <me@a.org>", "siehe https://a.org/x <me@a.org>")]
 
 
 @pytest.mark.parametrize(

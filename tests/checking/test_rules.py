@@ -8,14 +8,7 @@ import pytest
 from hf_attncal.checking.evidence import LinkEvidence
 from hf_attncal.checking.facts import Denials
 from hf_attncal.checking.fitting import fit_rules
-from hf_attncal.checking.rules import (
-    RULE_NAMES,
-    UNTRANSLATED,
-    WRONG_NUMBER,
-    Break,
-    check_rules,
-    wrong_by_rules,
-)
+from hf_attncal.checking.rules import RULE_NAMES, UNTRANSLATED, WRONG_NUMBER, Break, check_rules, wrong_by_rules
 from hf_attncal.data.segmentation import segment, white_space_words
 
 DE_EN = ("de", "en")

@@ -114,11 +114,7 @@ def test_a_stock_model_gets_a_probe(attncal, stock, files, monkeypatch):
         ({}, ["--methods", "contribution", "atention"], "got 'atention'"),
         ({"many.source": "the old house " * 40}, [], "line 2 has"),
         ({"many.target": "das alte Haus " * 40}, [], "line 2 has"),
-        (
-            {},
-            ["--probe-text", "many.source", "many.target"],
-            "sources to analyse are also in the text of the probe",
-        ),
+        ({}, ["--probe-text", "many.source", "many.target"], "sources to analyse are also in the text of the probe"),
     ],
 )
 def test_errors_come_before_a_probe_is_trained(attncal, stock, files, monkeypatch, change, more, problem):
@@ -150,10 +146,7 @@ def test_a_stock_model_without_a_probe(attncal, stock, files, methods):
     ("arguments", "problem"),
     [
         (["MODEL", "--source", "source", "--probe-text", "source"], "--probe-text must be two texts"),
-        (
-            ["MODEL", "--source", "source", "--no-probe", "--probe-text", "source", "target"],
-            "--no-probe forbids one",
-        ),
+        (["MODEL", "--source", "source", "--no-probe", "--probe-text", "source", "target"], "--no-probe forbids one"),
         (["MODEL", "--source", "nowhere"], "There is no file"),
         (["MODEL", "--source", "source", "--report", "source"], "cannot be a folder"),
         (["MODEL", "--source", "source", "--gold", "gold"], "need the target text"),

@@ -261,11 +261,7 @@ def test_train_makes_a_language_model_of_one_text(text, tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("given", "kind", "slots"),
-    [
-        ([], "words", 50),
-        (["model.max_copied_tokens=5"], "words", 5),
-        (["tokenizer.pretrained={base}"], None, None),
-    ],
+    [([], "words", 50), (["model.max_copied_tokens=5"], "words", 5), (["tokenizer.pretrained={base}"], None, None)],
 )
 def test_slots_are_for_a_vocabulary_of_whole_words(given, kind, slots, text, base, asked):
     given = [one.format(base=base) for one in given]
@@ -310,10 +306,7 @@ def test_a_file_has_its_job_and_an_option_cannot_change_it(job, text, tmp_path, 
 
 @pytest.mark.parametrize(
     ("command", "made_for", "others"),
-    [
-        (["train", "--model=translator"], "summarization", "translation"),
-        (["align", "train"], "encoder", "aligner"),
-    ],
+    [(["train", "--model=translator"], "summarization", "translation"), (["align", "train"], "encoder", "aligner")],
 )
 def test_a_file_of_another_job_is_refused_by_name(command, made_for, others, text, tmp_path, capsys):
     file = tmp_path / "settings.yaml"

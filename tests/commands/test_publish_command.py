@@ -61,14 +61,7 @@ def test_a_refusal_is_one_line(folder, capsys):
 
 
 def test_it_is_published_once(folder, hub, capsys):
-    command = [
-        "publish",
-        str(folder),
-        "someone/model",
-        "--no-try-loading",
-        "license=mit",
-        "language=en,de",
-    ]
+    command = ["publish", str(folder), "someone/model", "--no-try-loading", "license=mit", "language=en,de"]
     assert main(command) == 0
     assert f"{hub.url}/someone/model holds them: commit " in capsys.readouterr().out
     assert hub.repositories["someone/model"].private

@@ -98,10 +98,7 @@ def test_a_separate_space_token_belongs_to_the_next_word():
 def test_tokens_go_by_their_last_character(name, special_tokens):
     tokenizer = TOKENIZERS[name]()
     encoded = tokenizer(
-        SENTENCES,
-        add_special_tokens=special_tokens,
-        return_offsets_mapping=True,
-        return_special_tokens_mask=True,
+        SENTENCES, add_special_tokens=special_tokens, return_offsets_mapping=True, return_special_tokens_mask=True
     )
     checked = 0
     for n, found in enumerate(tokenize_words(tokenizer, SENTENCES, special_tokens=special_tokens)):

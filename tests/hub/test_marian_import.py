@@ -9,15 +9,7 @@ import pytest
 import torch
 from helpers import assert_close, assert_layouts_know
 from huggingface_hub import ModelCard
-from marian_helpers import (
-    LINES,
-    SlowMarian,
-    shortlist,
-    write_binary,
-    write_model,
-    write_shortlist,
-    write_vocabulary,
-)
+from marian_helpers import LINES, SlowMarian, shortlist, write_binary, write_model, write_shortlist, write_vocabulary
 from transformers import AutoTokenizer
 
 from hf_attncal import import_marian

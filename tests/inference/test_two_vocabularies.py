@@ -29,9 +29,7 @@ def tokenizer(tmp_path_factory):
         (folder / f"{name}.json").write_text(json.dumps({piece: number for number, piece in enumerate(names)}))
     files = ("source.spm", "target.spm", "source.json")
     return MarianTokenizer(
-        *(str(folder / name) for name in files),
-        target_vocab_file=str(folder / "target.json"),
-        separate_vocabs=True,
+        *(str(folder / name) for name in files), target_vocab_file=str(folder / "target.json"), separate_vocabs=True
     )
 
 

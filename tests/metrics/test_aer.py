@@ -18,11 +18,7 @@ from hf_attncal.data.pharaoh import (
     parse_hypotheses,
     parse_scored,
 )
-from hf_attncal.metrics.aer import (
-    alignment_error_rate,
-    find_index_mismatch,
-    is_punctuation,
-)
+from hf_attncal.metrics.aer import alignment_error_rate, find_index_mismatch, is_punctuation
 
 # ---- reading and writing ----
 

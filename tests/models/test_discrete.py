@@ -18,11 +18,7 @@ from helpers import (
 from reference_discrete import SlowDiscrete
 from transformers import MarianForCausalLM, MarianModel
 
-from hf_attncal import (
-    DiscreteTransformerConfig,
-    DiscreteTransformerForConditionalGeneration,
-    DiscreteTransformerModel,
-)
+from hf_attncal import DiscreteTransformerConfig, DiscreteTransformerForConditionalGeneration, DiscreteTransformerModel
 
 SOFT = {"hard_attention": False}
 START = TINY["decoder_start_token_id"]

@@ -161,9 +161,7 @@ def test_fields_need_all_steps_at_once(kind, streams):
     name = "decoder_input_ids" if kind == "seq2seq" else "input_ids"
     with pytest.raises(ValueError, match=r"`output_receptive_fields`.*got 6 steps in a cache"):
         model(
-            **inputs | {name: torch.tensor([[4]])},
-            past_key_values=first.past_key_values,
-            output_receptive_fields=True,
+            **inputs | {name: torch.tensor([[4]])}, past_key_values=first.past_key_values, output_receptive_fields=True
         )
     with pytest.raises(ValueError, match=r"`output_receptive_fields`.*`generate`"):
         model.generate(**inputs, max_new_tokens=3, output_receptive_fields=True)

@@ -28,10 +28,7 @@ SETTINGS = {
     "gated-leaky": {"calibration": "gated", "leaky": True},
     "output-gate": {"output_gate": True},
     "output-gate-guided": {"output_gate": True, "guided": True, "guided_head": 1},
-    "all": {
-        **{"calibration": "gated", "leaky": True, "gumbel": True, "output_gate": True},
-        "mask_projection": "head",
-    },
+    "all": {**{"calibration": "gated", "leaky": True, "gumbel": True, "output_gate": True}, "mask_projection": "head"},
 }
 # Output weights of their own: a random model that shares them with its input mostly repeats the last token.
 SIZE = TINY | {"d_model": 16, "vocab_size": 31, "tie_word_embeddings": False}
@@ -296,9 +293,7 @@ def test_all_off_generates_what_the_stock_model_generates(family: str, options: 
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{}, {"num_beams": 3}, {"num_beams": 3, "do_sample": True}, {"cache_implementation": "static"}],
-    ids=str,
+    "options", [{}, {"num_beams": 3}, {"num_beams": 3, "do_sample": True}, {"cache_implementation": "static"}], ids=str
 )
 def test_mask_keys_are_projected_once(calibrated: PreTrainedModel, key_projections: Counter, options: dict):
     output = generate(calibrated, **options)

@@ -23,9 +23,7 @@ from transformers import AutoConfig, AutoModel
 
 from hf_attncal import MaskAlignConfig, MaskAlignModel
 from hf_attncal.models.functional_jumps import initial_jumps
-from hf_attncal.models.mask_align_prediction import (
-    sampled_types,
-)
+from hf_attncal.models.mask_align_prediction import sampled_types
 
 TINY = {
     "vocab_size": 13,

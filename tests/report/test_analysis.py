@@ -5,12 +5,7 @@ import math
 import pytest
 import torch
 
-from hf_attncal.metrics.reliability import (
-    attention_entropy,
-    attention_is_reliable,
-    contributions,
-    head_average,
-)
+from hf_attncal.metrics.reliability import attention_entropy, attention_is_reliable, contributions, head_average
 
 BATCH, HEADS, TARGET, SOURCE = 2, 3, 4, 5
 SOURCE_MASK = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])

@@ -33,13 +33,7 @@ def test_charts_depend_only_on_the_pairs(expected, changed):
         "batches": lambda: rows_of(CORPUS, batch_size=5),
         "order": lambda: rows_of(Corpus(SOURCES[::-1], TARGETS[::-1], gold=GOLD[::-1], tags=TAGS[::-1])),
         "pairs without words": lambda: rows_of(
-            Corpus(
-                [" ", *SOURCES],
-                ["", *TARGETS],
-                gold=[NO_LINKS, *GOLD],
-                tags=[[], *TAGS],
-            ),
-            measured=len(SOURCES),
+            Corpus([" ", *SOURCES], ["", *TARGETS], gold=[NO_LINKS, *GOLD], tags=[[], *TAGS]), measured=len(SOURCES)
         ),
     }[changed]()
     assert found.keys() == expected.keys()

@@ -9,12 +9,7 @@ from seq2seq_helpers import SOURCES, TARGETS, bpe_tokenizer, text_model
 
 from hf_attncal.report.attribution import attribute, word_scores
 from hf_attncal.report.figures.charts import faithfulness_by_method, faithfulness_charts, in_words
-from hf_attncal.report.judged_faithfulness import (
-    JudgedFaithfulness,
-    MeasuredFaithfulness,
-    Verdict,
-    judge_faithfulness,
-)
+from hf_attncal.report.judged_faithfulness import JudgedFaithfulness, MeasuredFaithfulness, Verdict, judge_faithfulness
 
 OPERATORS = ("replace", "hide", "unk")
 OPTIONS = {"operators": OPERATORS, "bootstrap": 50}

@@ -27,12 +27,7 @@ def test_json_is_the_form_of_the_pipeline():
     assert json.loads(WORD_FORMATS["json"](WORDS)) == json.loads(json.dumps(transcript(WORDS)))
     found = transcript(WORDS)
     assert found["text"] == "".join(f" {word.text}" for word in WORDS)
-    assert found["chunks"][2] == {
-        "text": " <sat>.",
-        "timestamp": (1.0, 1.345),
-        "probability": 1.0,
-        "kind": "said",
-    }
+    assert found["chunks"][2] == {"text": " <sat>.", "timestamp": (1.0, 1.345), "probability": 1.0, "kind": "said"}
 
 
 def test_srt():

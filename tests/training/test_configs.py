@@ -88,13 +88,7 @@ def test_reference_explains_every_key_of_our_own_sections(job):
         assert set(stated[name]) == {f.name for f in dataclasses.fields(getattr(made, name))}
     assert set(stated) == {"job", *(f.name for f in dataclasses.fields(JOBS[job]))}
     assert stated["job"] == job
-    keys = {
-        "tokens_per_step",
-        "tokens_per_batch",
-        "bf16",
-        "save_total_limit",
-        *JOBS[job].defaults({})["training"],
-    }
+    keys = {"tokens_per_step", "tokens_per_batch", "bf16", "save_total_limit", *JOBS[job].defaults({})["training"]}
     keys -= {"max_steps"}  # of the aligner's size "base"
     added = {"adagrad_initial_accumulator", "agreement_warmup_steps"}
     ours = added & hints_of(JOBS[job].arguments_class).keys()
@@ -342,13 +336,7 @@ def test_inheritance_and_overrides(tmp_path):
     )
     overrides = ["model.d_model=16", "training.learning_rate=5e-4", "data.test=null", "model.calibration=gated"]
     config = load(tmp_path / "top.yaml", *overrides)
-    assert config.model == {
-        "backbone": "marian",
-        "d_model": 16,
-        "dropout": 0.3,
-        "leaky": True,
-        "calibration": "gated",
-    }
+    assert config.model == {"backbone": "marian", "d_model": 16, "dropout": 0.3, "leaky": True, "calibration": "gated"}
     assert config.training["learning_rate"] == 5e-4
     assert config.data.test is None
     assert load(tmp_path / "top.yaml").training["learning_rate"] == 1e-3

@@ -9,13 +9,7 @@ from discrete_helpers import tiny_discrete
 from helpers import FAMILIES, TINY, tiny_model
 from luong_helpers import tiny_luong
 from runs import PAD, collate, largest_difference, logged, make_trainer, toy_dataset, weights
-from transformers import (
-    MarianConfig,
-    MarianMTModel,
-    Seq2SeqTrainer,
-    Seq2SeqTrainingArguments,
-    TrainingArguments,
-)
+from transformers import MarianConfig, MarianMTModel, Seq2SeqTrainer, Seq2SeqTrainingArguments, TrainingArguments
 
 from hf_attncal import AttnCalTrainer, AttnCalTrainingArguments
 from hf_attncal.training.calibrated import mask_network_parameters

@@ -147,10 +147,7 @@ def observation_charts(
                 _divergence_by_entropy(observed, means_of),
             ]
     panels = {
-        "entropy of attention (nats)": {
-            "single heads (their mean)": "entropy",
-            "mean of all heads": "average_entropy",
-        }
+        "entropy of attention (nats)": {"single heads (their mean)": "entropy", "mean of all heads": "average_entropy"}
     }
     columns = "entropy of heads (nats)", "entropy of their mean (nats)"
     charts.append(_by_layer("entropy_by_layer", observed, observed.layers["entropy"], panels, columns, means_of))

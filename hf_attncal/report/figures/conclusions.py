@@ -180,12 +180,7 @@ def _of_entropy(observed: Observations) -> str:
 
 
 def caveats_of(
-    observed: Observations,
-    judged: JudgedFaithfulness | None,
-    *,
-    targets: str,
-    pairs: int,
-    probe_pairs: int | None,
+    observed: Observations, judged: JudgedFaithfulness | None, *, targets: str, pairs: int, probe_pairs: int | None
 ) -> list[str]:
     """Return the limits of the findings.
 
