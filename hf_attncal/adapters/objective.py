@@ -34,12 +34,22 @@ class ObjectiveContext(AttentionContext):
 
     decoder_inputs: dict[str, Any] | None = None
 
-    def __init__(self, settings: Any, labels: Any, links: Any, num_items: Any, details: bool, as_tuple: bool):
+    def __init__(
+        self,
+        settings: AttentionCalibrationConfig,
+        labels: torch.LongTensor | None,
+        links: Tensor | None,
+        num_items_in_batch: Tensor | int | None,
+        record_details: bool,
+        as_tuple: bool,
+    ):
         targets = None if labels is None or settings.calibration is None else labels != IGNORE_INDEX
-        place = (settings.guided_layer, settings.guided_head) if settings.guided else None
-        super().__init__(False, targets, details, guided=place if links is not None or details else None)
+        layer = settings.guided_layer if settings.guided else None
+        place = None if layer is None else (layer, settings.guided_head)
+        place = place if links is not None or record_details else None
+        super().__init__(target_mask=targets, record_details=record_details, guided=place)
         self.settings, self.labels, self.links = settings, labels, links
-        self.num_items_in_batch, self.as_tuple = num_items, as_tuple
+        self.num_items_in_batch, self.as_tuple = num_items_in_batch, as_tuple
 
 
 def install_hooks(model: Any) -> None:

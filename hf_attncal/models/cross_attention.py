@@ -393,7 +393,7 @@ class CrossAttentionMixin(nn.Module):
             context.gates.append(gate[..., 0])
         weights = self._fused(attention, mask, gate)
         if context.target_mask is not None:
-            self._report_means(attention, weights, mask, gate, real, context)
+            self._report_means(attention, weights, mask, gate, real, context.target_mask, context)
         return weights
 
     def _is_copied_by(self, context: AttentionContext) -> bool:
@@ -456,9 +456,18 @@ class CrossAttentionMixin(nn.Module):
         return FUSIONS[self.switches.calibration].factor(mask, gate, self)
 
     @torch.no_grad()
-    def _report_means(self, attention: Tensor, weights: Tensor, mask: Tensor, gate: Any, real: Any, context) -> None:
+    def _report_means(
+        self,
+        attention: Tensor,
+        weights: Tensor,
+        mask: Tensor,
+        gate: Tensor | None,
+        real: Tensor | None,
+        targets: Tensor,
+        context: AttentionContext,
+    ) -> None:
         """Record means over heads and real steps, of the mask also over real source tokens."""
-        steps = context.target_mask[:, None]  # (B, 1, T)
+        steps = targets[:, None]  # (B, 1, T)
         dtype = _at_least_float32(mask)
         attention, weights, mask = attention.to(dtype), weights.to(dtype), mask.to(dtype)
         rows = calibration_extent(attention, weights, mask)

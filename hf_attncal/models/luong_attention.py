@@ -209,4 +209,4 @@ class LuongAttention(CrossAttentionMixin, _Projections):
             gate = recorded["gates"].unsqueeze(-1) if "gates" in recorded else None
             with torch.no_grad():
                 weights = self._fused(attention, mask, gate)
-            self._report_means(attention, weights, mask, gate, source.real, context)
+            self._report_means(attention, weights, mask, gate, source.real, context.target_mask, context)
