@@ -43,7 +43,7 @@ def open_to_align(
         running: Device and other options of the run.
         read: Settings to change by name, or words `layer=8` of a command line. Default: None.
         adapt: Load an aligner that can adapt to the text. Default: False.
-        encoder: `EncoderPrior` that helps. Default: None.
+        encoder: Encoder that helps, see `EncoderPrior.open`. Default: None.
         checked: Options to check with `WordAligner.check`.
 
     Raises:
@@ -62,7 +62,9 @@ def open_to_align(
         if changes:
             aligner.choose(**changes)
         if encoder is not None:
-            aligner.use_encoder(encoder)
+            from .encoder_prior import EncoderPrior
+
+            aligner.use_encoder(EncoderPrior.open(encoder, running))
         aligner.check(**checked)
     except ValueError as error:
         name = model if named else "The model"

@@ -133,10 +133,6 @@ def align(
     if isinstance(model, str | os.PathLike):
         model = fetched(os.fspath(model), running)
     check_encoder(encoder)
-    if encoder is not None:
-        from hf_attncal.alignment.encoder_prior import EncoderPrior
-
-        encoder = EncoderPrior.open(encoder, running)
     aligner = open_to_align(model, running, read=changes, adapt=adapt, encoder=encoder, **links)
     options = batch_limits(running.batch_size) | links | {"tokenize": tokenize, "words": words}
     if part is not None and part.lines.start > 0 and encoder is not None:

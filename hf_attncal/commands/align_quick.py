@@ -97,7 +97,6 @@ def align_quick(
 
     import torch
 
-    from hf_attncal.alignment.encoder_prior import EncoderPrior
     from hf_attncal.alignment.statistical import quick_aligner
     from hf_attncal.alignment.streaming import align_text
 
@@ -105,8 +104,11 @@ def align_quick(
         torch.set_num_threads(running.threads)
     counted = text.pairs()
     with user_errors():
-        prior = EncoderPrior.open(encoder, running)
-        aligner = quick_aligner([*counted, *beside.pairs()], tokenize=tokenize, words=words, encoder=prior)
+        if encoder is not None:
+            from hf_attncal.alignment.encoder_prior import EncoderPrior
+
+            encoder = EncoderPrior.open(encoder, running)
+        aligner = quick_aligner([*counted, *beside.pairs()], tokenize=tokenize, words=words, encoder=encoder)
     return align_text(
         aligner,
         PairText(counted),

@@ -52,6 +52,6 @@ class SummarizationConfig(Seq2SeqConfig):
 
 
 class SummarizationJob(TranslationJob):
-    """Training job of a summarisation model, scored by ROUGE; it ends as that of a translation model."""
+    """Training job of a summarisation model, scored by ROUGE, with the same verdict at its end."""
 
     settings = SummarizationConfig
