@@ -57,7 +57,10 @@ _TOKENIZER_BATCH = 1000  # pairs that are tokenised for an encoder at once
 _JUMP_ROUNDS = 3  # more rounds of EM raise the likelihood, but do not lower AER
 _SHARE_AFTER_COUNTS = 0.05  # share of a statistical aligner's `minutes` for scoring and saving
 _QUALITY_PAIRS = 300
-_ADVICE = " Else train longer (`training.num_train_epochs`)."
+_ADVICE = (
+    " Else train longer (`training.num_train_epochs`); if it links nothing, both directions agreed on NULL too early: "
+    "raise `training.agreement_warmup_steps`."
+)
 # "hmm" and "small"; their files describe them.
 SIZES = {name: {"model": {}, "training": {}} | read_preset("aligner", name) for name in preset_names("aligner")}
 _NETWORK, _COUNTS = "small", "hmm"
