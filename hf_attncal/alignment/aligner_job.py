@@ -310,6 +310,7 @@ class AlignerJob(Job):
 
     def prepare(self, links):
         config, text = self.config, self.splits["train"]
+        self.vectors: list[torch.Tensor] = []  # of the tokens of each language, to start the embeddings from
         if len(text) < MIN_PAIRS_TO_LEARN:
             warnings.warn(
                 f"{len(text)} sentence pairs are too little to learn from: an aligner is of use from "
@@ -344,6 +345,10 @@ class AlignerJob(Job):
         text = self.tokenized["train"]
         if not config.model.get("init_from"):
             model.set_token_counts(*corpus_token_counts(text, len(self.tokenizer)))
+            tables = model.source_embeddings, model.get_target_embeddings()
+            for table, vectors in zip(tables, self.vectors, strict=False):
+                seen = vectors.any(dim=1)
+                table.weight.data[seen] = vectors[seen]
         collator = AlignmentCollator(self.tokenizer.pad_token_id)
         trainer = self.trainer_of(AlignerTrainer, model, collator, gold=self.golds.get("dev"))
         steps = len(trainer.get_train_dataloader()) // args.gradient_accumulation_steps
@@ -439,11 +444,11 @@ class AlignerJob(Job):
         The first process counts and sends the links to the others.
         """
         text, folder = self.tokenized["train"], Path(self.run.args.output_dir or "")
+        model_width = self.config.checked_model.d_model
 
-        def count() -> tuple[Rows, dict[str, Any]]:
-            links, model, counted = counted_links(
-                text, self.config.counts, self.run, self._encoder_factors(), **self._text_fields()
-            )
+        def count() -> tuple[Rows, dict[str, Any], list[torch.Tensor]]:
+            factors = self._encoder_factors()
+            links, model, counted = counted_links(text, self.config.counts, self.run, factors, **self._text_fields())
 
             def save(staged: Path) -> None:
                 model.save_pretrained(staged / COUNTS)
@@ -451,9 +456,10 @@ class AlignerJob(Job):
                 write_json(counted, staged / COUNTS / RESULTS)
 
             fill(folder, save)
-            return links, {"counts": counted}
+            vectors = None if factors is None else factors.vectors
+            return links, {"counts": counted}, [] if vectors is None else vectors.projected(model_width)
 
-        links, self.counted = in_first_process(self.run.args.process_index == 0, count)
+        links, self.counted, self.vectors = in_first_process(self.run.args.process_index == 0, count)
         return with_links(text, links)
 
     def _encoder_factors(self) -> EncoderFactors | None:
@@ -484,7 +490,8 @@ class AlignerJob(Job):
                 "`counts.encoder` needs a tokenizer whose tokens of a line do not depend on the batch. Choose another "
                 "tokenizer."
             )
-        return EncoderPrior.from_pretrained(config.counts.encoder).factors(pairs, sides)
+        encoder = EncoderPrior.from_pretrained(config.counts.encoder)
+        return encoder.factors(pairs, sides, None if config.family.counted else len(self.tokenizer))
 
     def _text_fields(self) -> dict[str, Any]:
         """Return the configuration fields that depend on the text and its tokenizer."""

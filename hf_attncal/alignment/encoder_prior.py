@@ -30,6 +30,7 @@ from hf_attncal.io.messages import LOG
 from .encoder_reader import EncoderLayer
 from .likelihood_ratio import EncoderFactors, LikelihoodRatio
 from .sources import Words
+from .token_vectors import TokenVectors
 
 TEMPERATURE = 0.07
 # Maximum number of pairs to learn the statistics of the languages from, and to read at once.
@@ -70,6 +71,7 @@ class EncoderPrior(EncoderLayer):
         """Forget the statistics of the last text."""
         self.recognised_shares: tuple[float, float] | None = None
         self.likelihood = LikelihoodRatio()
+        self._vectors: TokenVectors | None = None
         self._means: list[Tensor] = []
         self._cache: dict[Words, np.ndarray] = {}
 
@@ -93,7 +95,9 @@ class EncoderPrior(EncoderLayer):
         for start in range(0, len(new), SAMPLE_PAIRS):
             batch = new[start : start + SAMPLE_PAIRS]
             states = [self._states([pairs[n][side] for n in batch]) for side in (0, 1)]
-            computed |= zip(batch, map(_harmonic, *map(self._centred, states, (0, 1))), strict=True)
+            sources, targets = map(self._centred, states, (0, 1))
+            self._gather(batch, sources, targets)
+            computed |= zip(batch, map(_harmonic, sources, targets), strict=True)
         return [
             computed[n] if n in computed else np.zeros((len(source), len(target)), np.float16)
             for n, (source, target) in enumerate(pairs)
@@ -108,6 +112,7 @@ class EncoderPrior(EncoderLayer):
             # The constant keeps the mean of a few words near 0.
             self._means.append(total / (sum(map(len, side)) + 10))
         sources, targets = map(self._centred, states, (0, 1))
+        self._gather([numbers[n] for n in chosen], sources, targets)
         own = list(map(_harmonic, sources, targets))
         order = sorted(range(len(own)), key=lambda n: own[n].shape)
         mismatched = [
@@ -142,9 +147,21 @@ class EncoderPrior(EncoderLayer):
         """Weight of the encoder in the mean with the model."""
         return _MAX_SHARE * self.likelihood.trust
 
-    def factors(self, pairs: Sequence[Words], sides: Sequence[WordTokens]) -> EncoderFactors:
-        """Read and cache a text, and return its emission factors; `sides` are the tokens, see `EncoderFactors`."""
-        return EncoderFactors(self.likelihood, self.remember(pairs), sides)
+    def factors(
+        self, pairs: Sequence[Words], sides: Sequence[WordTokens], vocabulary: int | None = None
+    ) -> EncoderFactors:
+        """Read and cache a text, and return its emission factors.
+
+        Args:
+            pairs: Words of each pair.
+            sides: Tokens of each pair, see `EncoderFactors`.
+            vocabulary: Number of token ids, to gather their vectors as well.
+        """
+        vectors = None if vocabulary is None else TokenVectors(sides, vocabulary)
+        self._vectors = vectors
+        cells = self.remember(pairs)
+        self._vectors = None
+        return EncoderFactors(self.likelihood, cells, sides, vectors if self.likelihood.strength else None)
 
     def summary(self) -> str:
         """Return one line about the words that the encoder recognises."""
@@ -157,6 +174,10 @@ class EncoderPrior(EncoderLayer):
             f"the encoder recognises {source} of the source words and {target} of the target words beyond chance, "
             f"and is {use}"
         )
+
+    def _gather(self, numbers: Sequence[int], sources: Sequence[Tensor], targets: Sequence[Tensor]) -> None:
+        if self._vectors is not None:
+            self._vectors.add(numbers, sources, targets)
 
     def _centred(self, texts: Sequence[Tensor], side: int) -> Sequence[Tensor]:
         """Return the states of a side without their mean, normalised to length 1; 0 for a word without tokens."""

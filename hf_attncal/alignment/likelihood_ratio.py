@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from hf_attncal.data.words import WordTokens
 
 from .sources import largest_over_words, word_ids
+from .token_vectors import TokenVectors
 
 # The bins of e are evenly spaced in log e between these values.
 _BINS, _LOWEST_EDGE, _HIGHEST_EDGE = 24, 1e-4, 0.9
@@ -81,10 +82,17 @@ class EncoderFactors:
         likelihood: Likelihood ratio to learn.
         cells: e of each pair, (source words, target words).
         sides: Tokens of each pair, source and target in turn.
+        vectors: `TokenVectors` of the text, for a network that learns from the links.
     """
 
-    def __init__(self, likelihood: LikelihoodRatio, cells: Sequence[np.ndarray], sides: Sequence[WordTokens]):
-        self.likelihood, self._sides = likelihood, sides
+    def __init__(
+        self,
+        likelihood: LikelihoodRatio,
+        cells: Sequence[np.ndarray],
+        sides: Sequence[WordTokens],
+        vectors: TokenVectors | None = None,
+    ):
+        self.likelihood, self.vectors, self._sides = likelihood, vectors, sides
         self._bins = [likelihood.bins(torch.from_numpy(of_pair)).numpy() for of_pair in cells]
 
     def factor(self, rows: Sequence[int] | np.ndarray) -> Tensor:

@@ -27,8 +27,10 @@ from hf_attncal.alignment.encoder_reader import EmbeddingRows, EncoderReader, de
 from hf_attncal.alignment.likelihood_ratio import MOST, EncoderFactors, LikelihoodRatio
 from hf_attncal.alignment.seq2seq import Seq2SeqAttention
 from hf_attncal.alignment.statistical import quick_aligner
+from hf_attncal.alignment.token_vectors import TokenVectors
 from hf_attncal.commands import main
 from hf_attncal.commands.app import UsageError, call_of
+from hf_attncal.data.word_tokens import WordTokenizer
 from hf_attncal.data.words import NO_WORD, WordTokens
 from hf_attncal.inference.running import Running
 from hf_attncal.io.errors import CommandError
@@ -36,6 +38,7 @@ from hf_attncal.layouts import DEFAULT_ENCODER
 from hf_attncal.models.configuration_hmm_align import HMMAlignConfig
 from hf_attncal.models.functional_jumps import initial_jumps, learned_jumps
 from hf_attncal.models.modeling_hmm_align import HMMAlignModel
+from hf_attncal.models.modeling_mask_align import MaskAlignModel
 
 # What is random knows no language.
 pytestmark = pytest.mark.filterwarnings("ignore:the encoder recognises")
@@ -597,6 +600,74 @@ def test_counts_learned_with_an_encoder_do_not_need_it_later(corpus, folder, tmp
     aligner = WordAligner.from_pretrained(trained(corpus, folder, tmp_path, monkeypatch, "preset=hmm"), device="cpu")
     assert aligner.source.prior is None
     assert share_right(aligner, corpus) > 0.8 > share_right(counting_aligner(corpus), corpus) + 0.2
+
+
+def vectors_by_hand(texts, width: int) -> list[np.ndarray]:
+    """Vectors of the tokens of each language by loops, on the principal axes of numpy's SVD."""
+    languages = []
+    for side in (0, 1):
+        states = states_by_hand("bert", [pair[side] for pair in texts], 2)
+        sample = states[:: -(-len(states) // 3)]
+        mean = sum(word for text in sample for word in text) / (sum(map(len, sample)) + 10)
+        sums = {}
+        for pair, of_text in zip(texts, states, strict=True):
+            for word, state in zip(pair[side], of_text, strict=True):
+                centred = (state - mean).numpy()
+                for token in bpe_tokenizer()(word, add_special_tokens=False)["input_ids"]:
+                    sums[token] = sums.get(token, 0) + centred / np.linalg.norm(centred)
+        languages.append({token: vector / np.linalg.norm(vector) for token, vector in sums.items()})
+    axes = np.linalg.svd(np.stack([vector for language in languages for vector in language.values()]))[2][:width]
+    found = []
+    for language in languages:
+        table = np.zeros((len(bpe_tokenizer()), width))
+        for token, vector in language.items():
+            table[token, : len(axes)] = axes @ vector / np.linalg.norm(axes @ vector)
+        found.append(table)
+    return found
+
+
+@pytest.mark.parametrize("width", [3, 16, 20])
+def test_vectors_of_tokens_equal_the_loops(width, monkeypatch):
+    """All cosines do, within and between languages: the signs of principal axes are arbitrary."""
+    monkeypatch.setattr(encoder_prior, "SAMPLE_PAIRS", 3)  # some pairs are read with the sample, others after it
+    sides = WordTokenizer(bpe_tokenizer())([" ".join(side) for pair in TEXTS for side in pair])
+    monkeypatch.setattr(encoder_prior, "recognised", lambda *_: (0.0, 0.0))
+    assert prior().factors(TEXTS, sides, len(bpe_tokenizer())).vectors is None
+    monkeypatch.setattr(encoder_prior, "recognised", lambda *_: (1.0, 1.0))
+    assert prior().factors(TEXTS, sides).vectors is None
+    vectors = prior().factors(TEXTS, sides, len(bpe_tokenizer())).vectors.projected(width)
+    ours, theirs = (np.concatenate(tables) for tables in (vectors, vectors_by_hand(TEXTS, width)))
+    assert_close(torch.tensor(ours @ ours.T).double(), torch.tensor(theirs @ theirs.T), 5e-3)
+    assert np.abs(ours @ ours.T).max() > 0.99
+
+
+@pytest.mark.filterwarnings("ignore:Kept")
+def test_a_network_starts_from_the_states_of_the_encoder(corpus, folder, tmp_path, monkeypatch):
+    made = []
+
+    class Vectors(TokenVectors):
+        def projected(self, width):
+            made.extend(super().projected(width))
+            return made
+
+    def read(self, pairs):
+        """States of words of the same pair are alike."""
+        numbers = torch.Generator().manual_seed(3)
+        states = [torch.randn(6, 24, generator=numbers) for _ in pairs]
+        self._gather(range(len(pairs)), states, states)
+        return cells(self, pairs)
+
+    cells = Knowing.cells
+    monkeypatch.setattr(Knowing, "cells", read)
+    monkeypatch.setattr(encoder_prior, "TokenVectors", Vectors)
+    size = ["model.d_model=16", "model.encoder_layers=1", "model.decoder_layers=1", "model.ffn_dim=16"]
+    steps = ["preset=small", "training.max_steps=1", "training.learning_rate=1e-7", "jump_pairs=0"]
+    network = MaskAlignModel.from_pretrained(trained(corpus, folder, tmp_path, monkeypatch, *size, *steps))
+    for table, vectors in zip((network.source_embeddings, network.target_embeddings), made, strict=True):
+        seen = vectors.any(dim=1)
+        assert_close(table.weight[seen], vectors[seen], 1e-4)
+        assert 50 < seen.sum() < len(seen)
+        assert table.weight[~seen].norm(dim=1).min() > 0.1  # tokens of no word are random
 
 
 def test_models_that_are_not_encoders_are_refused_before_reading(files, tmp_path, capsys):
