@@ -310,7 +310,7 @@ class AlignerJob(Job):
 
     def prepare(self, links):
         config, text = self.config, self.splits["train"]
-        self.vectors: list[torch.Tensor] = []  # of the tokens of each language, to start the embeddings from
+        self.vectors: list[torch.Tensor] = []  # where the embeddings of each language start
         if len(text) < MIN_PAIRS_TO_LEARN:
             warnings.warn(
                 f"{len(text)} sentence pairs are too little to learn from: an aligner is of use from "

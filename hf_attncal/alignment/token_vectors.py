@@ -27,7 +27,7 @@ class TokenVectors:
 
     def __init__(self, sides: Sequence[WordTokens], vocabulary: int):
         self._sides, self._vocabulary = sides, vocabulary
-        self._sums: list[Tensor] = []  # of each language, (vocabulary, size)
+        self._sums: list[Tensor] = []  # one per language, (vocabulary, size)
 
     def add(self, numbers: Sequence[int], *languages: Sequence[Tensor]) -> None:
         """Add the states of the words of some pairs, (words, size) for each text."""
