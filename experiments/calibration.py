@@ -268,6 +268,7 @@ NAMES = {
     "multi30k": "English-German, 29,000 pairs",
     "dermit-derm": "German-Romansh, 20,000 pairs",
 }
+ALPHAS = (0.001, 0.003, 0.01, 0.03, 0.1)
 
 
 def differences(corpus: str) -> dict[float, dict[int, tuple[float, float | None]]]:
@@ -297,6 +298,8 @@ def figure(path: Path) -> None:
             masses = [(mass, difference) for difference, mass in seeds.values() if mass is not None]
             by_mass.plot(*np.array(masses).reshape(-1, 2).T, ".", color=line.get_color())
     by_alpha.set(xscale="log", xlabel="alpha (weight of the mask penalty)", ylabel="test BLEU minus the baseline's")
+    by_alpha.set_xticks(ALPHAS, [f"{alpha:g}" for alpha in ALPHAS])
+    by_alpha.minorticks_off()
     by_mass.set(xlabel="mass of the rows of the top layer")
     for axes in (by_alpha, by_mass):
         axes.axhline(0, color="0.6", linewidth=0.8, zorder=0)
