@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import peft
 import pytest
 from aligner_helpers import PAIRS, counting_aligner
-from seq2seq_helpers import bpe_tokenizer, text_model
+from seq2seq_helpers import bpe_tokenizer, new_text_model, text_model
 
 import hf_attncal
 from hf_attncal import AttnCalMarianMTModel
@@ -33,7 +33,7 @@ def saved(tmp_path_factory):
     """A folder with an aligner that counts, a translation model, an adapter for it, and text."""
     folder = tmp_path_factory.mktemp("saved")
     aligner = counting_aligner(PAIRS)
-    model = text_model("marian", "stock").float()
+    model = new_text_model("marian", "stock").float()
     for name, of, tokenizer in (("aligner", aligner.model, aligner.tokenizer), ("mt", model, bpe_tokenizer())):
         of.save_pretrained(folder / name)
         tokenizer.save_pretrained(folder / name)
