@@ -71,39 +71,42 @@ class EncoderPrior(EncoderLayer):
         """Forget the statistics of the last text."""
         self.recognised_shares: tuple[float, float] | None = None
         self.likelihood = LikelihoodRatio()
-        self._vectors: TokenVectors | None = None
         self._means: list[Tensor] = []
         self._cache: dict[Words, np.ndarray] = {}
 
-    def remember(self, pairs: Sequence[Words]) -> list[np.ndarray]:
+    def remember(self, pairs: Sequence[Words], vectors: TokenVectors | None = None) -> list[np.ndarray]:
         """Return `cells` of pairs, and replace the cache by them."""
-        cells = self.cells(pairs)
+        cells = self.cells(pairs, vectors)
         self._cache = dict(zip(pairs, cells, strict=True))
         return cells
 
-    def cells(self, pairs: Sequence[Words]) -> list[np.ndarray]:
+    def cells(self, pairs: Sequence[Words], vectors: TokenVectors | None = None) -> list[np.ndarray]:
         """Return e of each pair, (source words, target words) float16.
 
         Args:
             pairs: (source words, target words), tuples of any length.
+            vectors: Sums to add the states of the pairs to that are not in the cache. Default: None.
         """
         computed = {n: cells for n, pair in enumerate(pairs) if (cells := self._cache.get(pair)) is not None}
         new = [n for n, pair in enumerate(pairs) if n not in computed and all(pair)]
         if new and not self._means:
-            computed |= self._learn_statistics([pairs[n] for n in new], new)
+            computed |= self._learn_statistics([pairs[n] for n in new], new, vectors)
         new = [n for n in new if n not in computed]
         for start in range(0, len(new), SAMPLE_PAIRS):
             batch = new[start : start + SAMPLE_PAIRS]
             states = [self._states([pairs[n][side] for n in batch]) for side in (0, 1)]
             sources, targets = map(self._centred, states, (0, 1))
-            self._gather(batch, sources, targets)
+            if vectors is not None:
+                vectors.add(batch, sources, targets)
             computed |= zip(batch, map(_harmonic, sources, targets), strict=True)
         return [
             computed[n] if n in computed else np.zeros((len(source), len(target)), np.float16)
             for n, (source, target) in enumerate(pairs)
         ]
 
-    def _learn_statistics(self, pairs: Sequence[Words], numbers: Sequence[int]) -> dict[int, np.ndarray]:
+    def _learn_statistics(
+        self, pairs: Sequence[Words], numbers: Sequence[int], vectors: TokenVectors | None
+    ) -> dict[int, np.ndarray]:
         """Learn means and recognition from a sample of pairs, evenly spread; return the cells of the sample."""
         chosen = range(0, len(pairs), -(-len(pairs) // SAMPLE_PAIRS))
         states = [self._states([pairs[n][side] for n in chosen]) for side in (0, 1)]
@@ -112,7 +115,8 @@ class EncoderPrior(EncoderLayer):
             # The constant keeps the mean of a few words near 0.
             self._means.append(total / (sum(map(len, side)) + 10))
         sources, targets = map(self._centred, states, (0, 1))
-        self._gather([numbers[n] for n in chosen], sources, targets)
+        if vectors is not None:
+            vectors.add([numbers[n] for n in chosen], sources, targets)
         own = list(map(_harmonic, sources, targets))
         order = sorted(range(len(own)), key=lambda n: own[n].shape)
         mismatched = [
@@ -158,9 +162,7 @@ class EncoderPrior(EncoderLayer):
             vocabulary: Number of token ids, to gather their vectors as well.
         """
         vectors = None if vocabulary is None else TokenVectors(sides, vocabulary)
-        self._vectors = vectors
-        cells = self.remember(pairs)
-        self._vectors = None
+        cells = self.remember(pairs, vectors)
         return EncoderFactors(self.likelihood, cells, sides, vectors if self.likelihood.strength else None)
 
     def summary(self) -> str:
@@ -174,10 +176,6 @@ class EncoderPrior(EncoderLayer):
             f"the encoder recognises {source} of the source words and {target} of the target words beyond chance, "
             f"and is {use}"
         )
-
-    def _gather(self, numbers: Sequence[int], sources: Sequence[Tensor], targets: Sequence[Tensor]) -> None:
-        if self._vectors is not None:
-            self._vectors.add(numbers, sources, targets)
 
     def _centred(self, texts: Sequence[Tensor], side: int) -> Sequence[Tensor]:
         """Return the states of a side without their mean, normalised to length 1; 0 for a word without tokens."""

