@@ -400,11 +400,17 @@ class AlignBatch:
         source, target: Columns of the sentences, texts or lists of words; None, NaN and NA are empty sentences.
         links: Column of the links in Pharaoh format (`i-j i-j`). Default: "links".
         score: Column of the scores of the pairs. Default: None, no column.
+        encoder: Folder or Hub name of an encoder that helps, "auto" for the default one. Default: None.
+        sample: Some hundred pairs of the text; each process learns the statistics of the encoder from them, so that
+            all have the same. Needed with `encoder`.
         offsets: Write character positions, `start:end-start:end`. Default: False.
         device: Device. Default: None, the GPU of the process's rank if there is one, else the CPU.
         threads: Threads of PyTorch per process on a CPU if a rank is given. Default: 1.
         loading: Other options of `WordAligner.from_pretrained`. Default: None.
         aligning: Other options of `WordAligner.align`.
+
+    Raises:
+        ValueError: an encoder without a sample, or a sample without an encoder.
     """
 
     def __init__(
@@ -415,6 +421,8 @@ class AlignBatch:
         target: str = "target",
         links: str = "links",
         score: str | None = None,
+        encoder: str | Path | None = None,
+        sample: Iterable[tuple["Sentence", "Sentence"]] = (),
         offsets: bool = False,
         device: str | None = None,
         threads: int = 1,
@@ -422,10 +430,16 @@ class AlignBatch:
         **aligning: Any,
     ):
         self.model, self.source, self.target, self.links, self.score = str(model), source, target, links, score
+        self.encoder, self.sample = None if encoder is None else str(encoder), list(sample)
         self.offsets, self.device, self.threads = offsets, device, threads
         self.loading, self.aligning = dict(loading or {}), aligning
         self._aligner: WordAligner | None = None
         self._process: int | None = None  # id of the process that loaded the aligner
+        if (encoder is None) != (not self.sample):
+            raise ValueError(
+                f"`encoder` and `sample` go together, got encoder={encoder!r} and {len(self.sample)} pairs: give "
+                "both, with some hundred pairs of the text, or neither."
+            )
 
     def __call__(self, batch: Mapping[str, Sequence], rank: int | None = None) -> dict[str, Sequence]:
         """Return the batch with the columns of links and scores.
@@ -463,6 +477,11 @@ class AlignBatch:
             if rank is not None and torch.device(device or "cpu").type == "cpu":
                 torch.set_num_threads(self.threads)
             self._aligner = WordAligner.from_pretrained(self.model, device=device or "cpu", **self.loading)
+            if self.encoder is not None:
+                from .encoder_prior import EncoderPrior
+
+                self._aligner.use_encoder(EncoderPrior.from_pretrained(self.encoder))
+                self._aligner.align(self.sample)
             self._process = os.getpid()
         return self._aligner
 

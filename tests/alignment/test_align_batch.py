@@ -7,8 +7,9 @@ import pandas
 import pytest
 import torch
 from datasets import Dataset
+from transformers import BertConfig, BertModel
 
-from hf_attncal.alignment import AlignBatch, WordAligner
+from hf_attncal.alignment import AlignBatch, WordAligner, encoder_prior
 from hf_attncal.alignment import aligner as module
 from hf_attncal.alignment.count_learner import CountLearner
 from hf_attncal.data.tokenizer import train_bpe_tokenizer
@@ -68,6 +69,48 @@ def test_the_model_is_loaded_once_and_is_not_pickled(folder, monkeypatch):
     assert pickle.dumps(function) == fresh
     assert pickle.loads(fresh)(batch) == function(batch)
     assert len(loaded) == 2
+
+
+class Prior(encoder_prior.EncoderPrior):
+    """A random encoder that is believed."""
+
+    def __init__(self):
+        tokenizer = train_bpe_tokenizer(ENGLISH + GERMAN, vocab_size=60)
+        size = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
+        torch.manual_seed(1)
+        super().__init__(BertModel(BertConfig(vocab_size=len(tokenizer), **size)).eval(), tokenizer, layer=1)
+
+    def _learn_statistics(self, *arguments):
+        found = super()._learn_statistics(*arguments)
+        self.likelihood.strength = 1.0
+        return found
+
+
+@pytest.mark.filterwarnings("ignore:the encoder recognises")
+def test_the_encoder_learns_from_the_sample_and_not_from_the_first_batch(folder, monkeypatch):
+    """So processes that begin with other batches give the same links."""
+    monkeypatch.setattr(encoder_prior.EncoderPrior, "from_pretrained", lambda name: Prior())
+    pairs = list(zip(ENGLISH, GERMAN, strict=True))
+    options = {"encoder": "e5", "sample": pairs[:5], "score": "score", "device": "cpu"}
+    batches = [{"source": ENGLISH[at], "target": GERMAN[at]} for at in (slice(0, 2), slice(2, 6))]
+    first, second = (pickle.loads(pickle.dumps(AlignBatch(folder, **options))) for _ in range(2))
+    found = [first(batch) for batch in batches]
+    assert found == [second(batch) for batch in reversed(batches)][::-1]
+    aligner = WordAligner.from_pretrained(folder, device="cpu")
+    without = [a.score for a in aligner.align(pairs[:2])]
+    aligner.use_encoder(Prior())
+    own = [a.score for a in aligner.align(pairs[:2])]
+    assert found[0]["score"] != pytest.approx(without, abs=1e-3)
+    assert found[0]["score"] != pytest.approx(own, abs=1e-6)
+    aligner.source.prior.forget()
+    aligner.align(pairs[:5])
+    assert found[0]["score"] == pytest.approx([a.score for a in aligner.align(pairs[:2])], abs=1e-6)
+
+
+@pytest.mark.parametrize("options", [{"encoder": "e5"}, {"sample": [("a house", "ein Haus")]}])
+def test_an_encoder_needs_a_sample(folder, options):
+    with pytest.raises(ValueError, match=r"`encoder` and `sample` go together.*give both"):
+        AlignBatch(folder, **options)
 
 
 def test_another_process_loads_its_own(folder, monkeypatch):
