@@ -263,39 +263,43 @@ def write(options: argparse.Namespace, run: dict[str, Any], files, found: dict[s
 
 # ---- the figure ----
 
-NAMES = {
-    "multi30k_10000": "English-German, 10,000 pairs",
-    "multi30k": "English-German, 29,000 pairs",
-    "dermit-derm": "German-Romansh, 20,000 pairs",
+DRAWN = {  # name -> folders of results
+    "English-German, 10,000 pairs": ["multi30k_10000"],
+    "English-German, 29,000 pairs": ["multi30k"],
+    "German-Romansh, 20,000 pairs": ["dermit-derm", "dermit-derm_bfloat16"],
+    "English-French, 200,000 pairs": ["wpt03-enfr_200000"],
 }
 ALPHAS = (0.001, 0.003, 0.01, 0.03, 0.1)
+Difference = tuple[float, float | None]
 
 
-def differences(corpus: str) -> dict[float, dict[int, tuple[float, float | None]]]:
-    """Return, for each alpha and seed test BLEU minus the baseline's and the mass of the top layer."""
-    found: dict[float, dict[int, tuple[float, float | None]]] = defaultdict(dict)
-    paired = committed.read(f"converged/{corpus}/paired")["paired"]
-    for seed in (1, 2, 3):
-        found[0.1][seed] = (paired[f"gated_seed{seed}"]["test"]["minus_baseline"], None)
-        for path in (committed.RESULTS / "calibration" / corpus).glob(f"gated_alpha_*_seed{seed}.json"):
+def differences(corpora: Sequence[str]) -> dict[float, list[Difference]]:
+    """Return test BLEU minus the baseline's and the mass of the top layer, for each alpha and run."""
+    found: dict[float, list[Difference]] = defaultdict(list)
+    for corpus in corpora:
+        for path in sorted((committed.RESULTS / "calibration" / corpus).glob("gated_alpha_*.json")):
             run = json.loads(path.read_text())
             alpha = run["config"]["model"].get("mask_penalty", 0.1)
-            found[alpha][seed] = (run["test"]["minus_baseline"], run["attention"]["mass"][-1])
+            found[alpha].append((run["test"]["minus_baseline"], run["attention"]["mass"][-1]))
+    if 0.1 not in found and (committed.RESULTS / "converged" / corpora[0]).is_dir():
+        paired = committed.read(f"converged/{corpora[0]}/paired")["paired"]
+        found[0.1] = [(paired[f"gated_seed{seed}"]["test"]["minus_baseline"], None) for seed in (1, 2, 3)]
     return found
 
 
 def figure(path: Path) -> None:
-    """Draw differences to the baseline over alpha (a line through the means, a mark a seed) and over mass."""
-    picture = Picture(figsize=(9.6, 3.4), layout="constrained")
+    """Draw differences to the baseline over alpha (a line through the means, a mark a run) and over mass."""
+    picture = Picture(figsize=(9.6, 3.6), layout="constrained")
     by_alpha, by_mass = picture.subplots(1, 2, sharey=True)
-    for shift, (corpus, name) in zip((0.93, 1, 1.07), NAMES.items(), strict=True):
-        found = sorted(differences(corpus).items())
-        means = [np.mean([difference for difference, _ in seeds.values()]) for _, seeds in found]
+    for shift, (name, corpora) in zip((0.9, 0.97, 1.03, 1.1), DRAWN.items(), strict=True):
+        found = sorted(differences(corpora).items())
+        means = [np.mean([difference for difference, _ in runs]) for _, runs in found]
         (line,) = by_alpha.plot([alpha * shift for alpha, _ in found], means, marker="_", markersize=14, label=name)
-        for alpha, seeds in found:
-            values = [difference for difference, _ in seeds.values()]
-            by_alpha.plot([alpha * shift] * len(values), values, ".-", color=line.get_color(), linewidth=1)
-            masses = [(mass, difference) for difference, mass in seeds.values() if mass is not None]
+        for alpha, runs in found:
+            by_alpha.plot(
+                [alpha * shift] * len(runs), [run[0] for run in runs], ".-", color=line.get_color(), linewidth=1
+            )
+            masses = [(mass, difference) for difference, mass in runs if mass is not None]
             by_mass.plot(*np.array(masses).reshape(-1, 2).T, ".", color=line.get_color())
     by_alpha.set(xscale="log", xlabel="alpha (weight of the mask penalty)", ylabel="test BLEU minus the baseline's")
     by_alpha.set_xticks(ALPHAS, [f"{alpha:g}" for alpha in ALPHAS])
@@ -303,7 +307,7 @@ def figure(path: Path) -> None:
     by_mass.set(xlabel="mass of the rows of the top layer")
     for axes in (by_alpha, by_mass):
         axes.axhline(0, color="0.6", linewidth=0.8, zorder=0)
-    picture.legend(*by_alpha.get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False)
+    picture.legend(*by_alpha.get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False)
     picture.savefig(path, dpi=150)
 
 

@@ -66,6 +66,8 @@ SIZES = {name: {"model": {}, "training": {}} | read_preset("aligner", name) for 
 _NETWORK, _COUNTS = "small", "hmm"
 # Guide weight of links from counts with an encoder. With 1 or 16 the network agrees less with them.
 ENCODER_LINK_WEIGHT = 4.0
+# A network that starts from an encoder's vectors needs fewer steps; with 3,000 it overfits 20,000 pairs (docs/log.md).
+ENCODER_LEAST_STEPS = 700
 # With fewer pairs, the network is hardly better than the counts and takes hours (docs/log.md).
 MIN_PAIRS_FOR_NETWORK = 50_000
 # The smallest text with a measured error rate (docs/which_aligner.md).
@@ -151,6 +153,7 @@ class AlignerConfig(ModelSettings):
             chosen["model"].pop("max_jump", None)
         if (values.get("counts") or {}).get("encoder") and size != _COUNTS:
             chosen["model"]["guide_weight"] = ENCODER_LINK_WEIGHT
+            chosen["training"]["least_steps"] = ENCODER_LEAST_STEPS
         chosen["training"] |= ALIGNER_DEFAULTS
         if {"max_steps", "num_train_epochs"} & training.keys():  # the length of the run is given
             for name in ("max_steps", "num_train_epochs", "least_steps"):
