@@ -66,6 +66,7 @@ CORPORA = {
     },
 }
 Pairs = tuple[list[str], list[str]]
+DEFAULT_ALPHA = AttnCalMarianConfig().mask_penalty
 
 
 def variant_of(model: dict[str, Any]) -> str:
@@ -74,7 +75,7 @@ def variant_of(model: dict[str, Any]) -> str:
         return "output_gate" if model.get("output_gate") else BASELINE
     marks = {"trained": model.get("mask_inputs") == "trained", "renormalized": model.get("renormalize")}
     names = [model["calibration"], *(name for name, is_on in marks.items() if is_on)]
-    return f"{'_'.join(names)}_alpha_{model.get('mask_penalty', 0.1):g}"
+    return f"{'_'.join(names)}_alpha_{model.get('mask_penalty', DEFAULT_ALPHA):g}"
 
 
 # ---- measuring ----
@@ -279,8 +280,9 @@ def differences(corpora: Sequence[str]) -> dict[float, list[Difference]]:
     for corpus in corpora:
         for path in sorted((committed.RESULTS / "calibration" / corpus).glob("gated_alpha_*.json")):
             run = json.loads(path.read_text())
-            alpha = run["config"]["model"].get("mask_penalty", 0.1)
-            found[alpha].append((run["test"]["minus_baseline"], run["attention"]["mass"][-1]))
+            found[float(run["config"]["variant"].removeprefix("gated_alpha_"))].append(
+                (run["test"]["minus_baseline"], run["attention"]["mass"][-1])
+            )
     if 0.1 not in found and (committed.RESULTS / "converged" / corpora[0]).is_dir():
         paired = committed.read(f"converged/{corpora[0]}/paired")["paired"]
         found[0.1] = [(paired[f"gated_seed{seed}"]["test"]["minus_baseline"], None) for seed in (1, 2, 3)]
