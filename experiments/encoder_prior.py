@@ -142,9 +142,11 @@ def measure_student(args: argparse.Namespace, name: str) -> dict:
         }
         systems = measured[split] = {system: score(gold, found, system) for system, found in links.items()}
         for system in ("student", "untuned"):
-            systems[system]["minus_teacher"] = systems[system]["aer"] - systems["teacher"]["aer"]
             counts = paired_counts(gold.links, links["teacher"], links[system])
-            systems[system]["interval_of_difference"] = AER.paired_interval(*counts, 1000, 0)
+            systems[system]["against_teacher"] = {
+                "difference": systems[system]["aer"] - systems["teacher"]["aer"],
+                "interval": AER.paired_interval(*counts, 1000, 0),
+            }
         teacher.source.prior.forget()
     speeds = {"student": [], "teacher": []}
     for _ in range(ROUNDS):
@@ -186,7 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(
                 name,
                 found["pairs_per_cpu_second"],
-                {split: of["student"]["minus_teacher"] for split, of in found["systems"].items()},
+                {split: of["student"]["against_teacher"]["difference"] for split, of in found["systems"].items()},
             )
             continue
         if args.aligner is not None:
