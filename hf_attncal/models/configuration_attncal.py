@@ -199,7 +199,7 @@ class AttnCalConfigMixin(CheckedConfigMixin):
     annealing_steps: float | int = 1e5
     mask_projection: str = "model"
     mask_inputs: str = "detached"
-    mask_penalty: float | int = 0.003
+    mask_penalty: float | int = 0.1
     mask_cost: float | int | None = None
     renormalize: bool = False
     leaky: bool = False

@@ -29,7 +29,7 @@ def test_variants_are_trained_at_once_and_compared_with_the_baseline(experiment,
     options = [f"--{name}={value}" for name, value in (SIZES | {"warmup": 2}).items()]
     options += [f"--variant={variant}" for variant in variants]
     calibration.main(["train", "tiny", "--data", str(corpus), *options])
-    names = ["baseline", "fixed_trained_alpha_0.003", "gated_alpha_0.01"]
+    names = ["baseline", "fixed_trained_alpha_0.1", "gated_alpha_0.01"]
     files = {path.stem: json.loads(path.read_text()) for path in corpus.glob("results/calibration/tiny/*.json")}
     assert sorted(files) == [f"{name}_seed1" for name in names]
     for stem, found in files.items():
