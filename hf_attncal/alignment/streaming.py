@@ -476,11 +476,12 @@ class AlignBatch:
                 device = f"cuda:{(rank or 0) % torch.cuda.device_count()}"
             if rank is not None and torch.device(device or "cpu").type == "cpu":
                 torch.set_num_threads(self.threads)
-            self._aligner = WordAligner.from_pretrained(self.model, device=device or "cpu", **self.loading)
+            device = device or "cpu"
+            self._aligner = WordAligner.from_pretrained(self.model, device=device, **self.loading)
             if self.encoder is not None:
                 from .encoder_prior import EncoderPrior
 
-                self._aligner.use_encoder(EncoderPrior.from_pretrained(self.encoder))
+                self._aligner.use_encoder(EncoderPrior.from_pretrained(self.encoder, device=device))
                 self._aligner.align(self.sample)
             self._process = os.getpid()
         return self._aligner

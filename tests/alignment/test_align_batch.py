@@ -89,13 +89,20 @@ class Prior(encoder_prior.EncoderPrior):
 @pytest.mark.filterwarnings("ignore:the encoder recognises")
 def test_the_encoder_learns_from_the_sample_and_not_from_the_first_batch(folder, monkeypatch):
     """So processes that begin with other batches give the same links."""
-    monkeypatch.setattr(encoder_prior.EncoderPrior, "from_pretrained", lambda name: Prior())
+    devices = []
+
+    def from_pretrained(name, device):
+        devices.append(device)
+        return Prior()
+
+    monkeypatch.setattr(encoder_prior.EncoderPrior, "from_pretrained", from_pretrained)
     pairs = list(zip(ENGLISH, GERMAN, strict=True))
     options = {"encoder": "e5", "sample": pairs[:5], "score": "score", "device": "cpu"}
     batches = [{"source": ENGLISH[at], "target": GERMAN[at]} for at in (slice(0, 2), slice(2, 6))]
     first, second = (pickle.loads(pickle.dumps(AlignBatch(folder, **options))) for _ in range(2))
     found = [first(batch) for batch in batches]
     assert found == [second(batch) for batch in reversed(batches)][::-1]
+    assert devices == ["cpu", "cpu"]  # of the aligner; an encoder would stay on the CPU by default
     aligner = WordAligner.from_pretrained(folder, device="cpu")
     without = [a.score for a in aligner.align(pairs[:2])]
     aligner.use_encoder(Prior())
