@@ -93,7 +93,7 @@ class EncoderFactors:
         vectors: TokenVectors | None = None,
     ):
         self.likelihood, self.vectors, self._sides = likelihood, vectors, sides
-        self._bins = [likelihood.bins(torch.from_numpy(of_pair)).numpy() for of_pair in cells]
+        self._bins = [likelihood.bins(torch.from_numpy(of_pair)).numpy().astype(np.int8) for of_pair in cells]
 
     def factor(self, rows: Sequence[int] | np.ndarray) -> Tensor:
         """Return the emission factors between the tokens of some pairs, (B, T, S); 1 at padding."""
