@@ -68,7 +68,7 @@ _NETWORK, _COUNTS = "small", "hmm"
 ENCODER_LINK_WEIGHT = 4.0
 # A network that starts from an encoder's vectors needs fewer steps; with 3,000 it overfits 20,000 pairs (docs/log.md).
 ENCODER_LEAST_STEPS = 700
-# Of such counts, the links above it have the lowest AER on three dev sets (docs/log.md).
+# Links of such counts above 0.25 have an AER 0.4 lower than those above 0.1 on three dev sets (docs/log.md).
 ENCODER_LINK_ABOVE = 0.25
 # With fewer pairs, the network is hardly better than the counts and takes hours (docs/log.md).
 MIN_PAIRS_FOR_NETWORK = 50_000
