@@ -193,7 +193,7 @@ def test_an_interrupt_while_a_command_starts_is_no_traceback(command, seconds, h
         elif out:  # it was done, and clearing up
             main(arguments)
             assert out == capsys.readouterr().out
-        assert re.fullmatch(r"(attncal: warning: there is no --target.*\n)?(attncal: .*\n)?", err), err
+        assert re.fullmatch(r"(attncal: warning: no --target.*\n)?(attncal: .*\n)?", err), err
     else:  # it was faster
         assert seconds
         assert status in (0, 1)
