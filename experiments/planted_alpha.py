@@ -27,18 +27,9 @@ from hf_attncal.report.attribution import word_scores
 WORDS = [f"{a}{b}" for a in ("ba", "do", "fe") for b in ("gu", "ki", "la", "mo")]
 LENGTH, BATCH, STEPS, RATE, PAIRS = 4, 32, 900, 3e-3, 60
 ALPHAS, SEEDS = (0.003, 0.01, 0.03, 0.1), range(5)
-FIELDS = {
-    "d_model": 32,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 2,
-    "decoder_attention_heads": 2,
-    "encoder_ffn_dim": 12,
-    "decoder_ffn_dim": 12,
-    "max_position_embeddings": 24,
-    "dropout": 0.0,
-    "init_std": 0.1,
-}
+OF_BOTH = {"layers": 2, "attention_heads": 2, "ffn_dim": 12}
+FIELDS = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in OF_BOTH.items()}
+FIELDS |= {"d_model": 32, "max_position_embeddings": 24, "dropout": 0.0, "init_std": 0.1}
 
 
 def reversed_words(count: int, rng: np.random.Generator) -> tuple[list[str], list[str]]:

@@ -68,8 +68,6 @@ _NETWORK, _COUNTS = "small", "hmm"
 ENCODER_LINK_WEIGHT = 4.0
 # A network that starts from an encoder's vectors needs fewer steps; with 3,000 it overfits 20,000 pairs (docs/log.md).
 ENCODER_LEAST_STEPS = 700
-# Links of such counts above 0.25 have an AER 0.4 lower than those above 0.1 on three dev sets (docs/log.md).
-ENCODER_LINK_ABOVE = 0.25
 # With fewer pairs, the network is hardly better than the counts and takes hours (docs/log.md).
 MIN_PAIRS_FOR_NETWORK = 50_000
 # The smallest text with a measured error rate (docs/which_aligner.md).
@@ -156,7 +154,6 @@ class AlignerConfig(ModelSettings):
         if (values.get("counts") or {}).get("encoder") and size != _COUNTS:
             chosen["model"]["guide_weight"] = ENCODER_LINK_WEIGHT
             chosen["training"]["least_steps"] = ENCODER_LEAST_STEPS
-            chosen["counts"] = {"link_above": ENCODER_LINK_ABOVE}
         chosen["training"] |= ALIGNER_DEFAULTS
         if {"max_steps", "num_train_epochs"} & training.keys():  # the length of the run is given
             for name in ("max_steps", "num_train_epochs", "least_steps"):

@@ -40,7 +40,7 @@ class CountsConfig:
     Args:
         guide: False to train the network without guidance, as in the paper. Default: True.
         without_jumps, with_jumps: Numbers of iterations. Default: 3 and 6.
-        link_above: Exclusive minimum probability of a guiding link. Default: 0.1, with an encoder 0.25.
+        link_above: Exclusive minimum probability of a guiding link. Default: 0.1.
         encoder: Folder or Hub name of a multilingual encoder (`EncoderPrior`) that helps in training. Default: None.
     """
 
