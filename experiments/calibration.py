@@ -265,7 +265,7 @@ def write(options: argparse.Namespace, run: dict[str, Any], files, found: dict[s
 # ---- the figure ----
 
 DRAWN = {  # name -> folders of results
-    "English-German, 10,000 pairs": ["multi30k_10000"],
+    "English-German, 10,000 pairs": ["multi30k_10000", "multi30k_10000_other"],
     "English-German, 29,000 pairs": ["multi30k"],
     "German-Romansh, 20,000 pairs": ["dermit-derm", "dermit-derm_bfloat16"],
     "English-French, 200,000 pairs": ["wpt03-enfr_200000"],
