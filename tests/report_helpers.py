@@ -20,7 +20,12 @@ HOSTILE = "</script><script>alert(1)</script> \"quotes' <!-- </style> </noscript
 SCRIPTS = "שלום السلام 日本語 😀 \u202e " + "Donaudampfschifffahrt" * 20
 
 
-SWITCHES = {"gated": {"calibration": "gated"}, "leaky": {"leaky": True}, "probe": {"calibration": "annealed"}}
+SWITCHES = {
+    "gated": {"calibration": "gated"},
+    "leaky": {"leaky": True},
+    "both": {"calibration": "fixed", "leaky": True},
+    "probe": {"calibration": "annealed"},
+}
 
 
 @functools.cache

@@ -119,6 +119,11 @@ class AttentionCalibrationConfig(PeftConfig):
                 "`observe` needs `output_gate=False`, and `guided=True` for `leaky`: an observer changes nothing in "
                 "the model, and its NULL stands beside the guided head."
             )
+        if self.observe and self.calibration == "gated":
+            raise ValueError(
+                '`observe` needs another `calibration` than "gated", whose gate would not learn: an observer changes '
+                'nothing in the model. Use "fixed".'
+            )
         if self.layers is not None:
             if not isinstance(self.layers, list | tuple):
                 raise ValueError(f"`layers` must be `None` or a list of integers, got {self.layers!r}.")

@@ -19,6 +19,7 @@ from hf_attncal.models.losses import IGNORE_INDEX, shift_labels
 from hf_attncal.models.objective import (
     AttnCalSeq2SeqLMOutput,
     FirstPass,
+    check_arguments,
     check_links,
     check_training,
     named_losses,
@@ -41,6 +42,7 @@ class ObjectiveContext(AttentionContext):
         links: Tensor | None,
         num_items_in_batch: Tensor | int | None,
         record_details: bool,
+        mask_loss: bool | None,
         as_tuple: bool,
     ):
         targets = None if labels is None or settings.calibration is None else labels != IGNORE_INDEX
@@ -49,7 +51,7 @@ class ObjectiveContext(AttentionContext):
         place = place if links is not None or record_details else None
         super().__init__(target_mask=targets, record_details=record_details, guided=place)
         self.settings, self.labels, self.links = settings, labels, links
-        self.num_items_in_batch, self.as_tuple = num_items_in_batch, as_tuple
+        self.num_items_in_batch, self.as_tuple, self.mask_loss = num_items_in_batch, as_tuple, mask_loss
 
 
 def install_hooks(model: Any) -> None:
@@ -76,7 +78,7 @@ def _before(model: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tupl
     accepted = _arguments_of(type(model).forward)
     # PEFT's model for this task also passes the arguments of a text model as None, which Whisper does not accept.
     kwargs = {name: value for name, value in kwargs.items() if value is not None or name in accepted}
-    details = bool(kwargs.pop("output_attention_details", False))
+    details, mask_loss = bool(kwargs.pop("output_attention_details", False)), kwargs.pop("compute_mask_loss", None)
     training = model.training and torch.is_grad_enabled()
     if not (details or training or args or kwargs.get("labels") is not None):
         return args, kwargs  # a step of generation
@@ -86,13 +88,15 @@ def _before(model: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tupl
     kwargs = {**dict(zip(accepted, args, strict=False)), **kwargs}
     labels, links = kwargs.get("labels"), kwargs.pop("links", None)
     source = kwargs.get("input_ids")
+    check_arguments(settings, labels, compute_mask_loss=mask_loss)
     check_links(settings, links, labels, None if source is None else source.shape[1])
     if training:
         _check_training(model, settings, labels, links)
     if labels is None and not details:
         return (), kwargs
     num_items = kwargs.pop("num_items_in_batch", None)
-    context = ObjectiveContext(settings, labels, links, num_items, details, kwargs.get("return_dict") is False)
+    as_tuple = kwargs.get("return_dict") is False
+    context = ObjectiveContext(settings, labels, links, num_items, details, mask_loss, as_tuple)
     if labels is not None:
         kwargs["use_cache"] = False
         if kwargs.get("decoder_input_ids") is None and kwargs.get("decoder_inputs_embeds") is None:
@@ -120,7 +124,8 @@ def _after(model: nn.Module, args: tuple, kwargs: dict[str, Any], outputs):
     losses = {}
     if context.labels is not None and outputs.logits is not None:
         settings = context.settings
-        with_mask_loss = model.training and settings.calibration is not None and trains_mask(model)
+        wanted = model.training and trains_mask(model) if context.mask_loss is None else context.mask_loss
+        with_mask_loss = wanted and settings.calibration is not None
         first = FirstPass(outputs.logits, context.labels, context, links=context.links)
         losses = named_losses(model, settings, first, context.num_items_in_batch, inputs if with_mask_loss else None)
     outputs = AttnCalSeq2SeqLMOutput(**{**outputs, **losses, **context.details()})

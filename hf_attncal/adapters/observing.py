@@ -81,7 +81,7 @@ def generate_observed(model: Any, **inputs: Any) -> tuple[Any, Tensor, Tensor | 
     else:
         ends, rows = beams < 0, beams.clamp(min=0)
     decoder = {n: torch.stack([s[:, -1] for s in of[:steps]])[torch.arange(steps), rows] for n, of in states.items()}
-    source = encoded[0][:: len(encoded[0]) // len(tokens)]
+    source = encoded[0][torch.arange(len(tokens)) * len(encoded[0]) // len(tokens)]  # a beam of its sentence
     if mask is not None:
         mask = mask.repeat_interleave(len(tokens) // len(mask), dim=0)
     real, labels = real_tokens(mask, source), tokens.masked_fill(ends, IGNORE_INDEX)

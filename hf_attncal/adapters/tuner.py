@@ -74,6 +74,10 @@ class AttentionCalibrationModel(CountedStepsMixin, BaseTuner):
     prefix = PREFIX
     tuner_layer_cls = AdapterLayer
 
+    def generate(self, *args, links: Any = None, **kwargs) -> Any:
+        """Generate as the base model does; a Trainer passes the whole batch, with its `links`."""
+        return self.model.generate(*args, **kwargs)
+
     # ---- injection ----
 
     def inject_adapter(self, model: nn.Module, adapter_name: str, *args, **kwargs) -> None:

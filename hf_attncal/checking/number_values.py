@@ -2,7 +2,8 @@
 
 The value of a number depends on the language, the domain and the writer: 10.30 is a decimal or a time, 1.234 is a
 thousand or a little more than one. So a number has several readings, and two numbers are equal if they share one.
-Values are tuples of a kind and a number: ("number", 12.5), ("time", minutes of the day), ("month", 10).
+Values are tuples of a kind and a number: ("number", 12.5), ("time", minutes of the day), ("month", 10). "1.5 million"
+is also ("unscaled", 1.5), for the other side may have a word for "million" that is not known.
 
 Adjacent groups of digits, as in 2011/2012, 3.10.1990 or 1 234 567, are a run. A run matches the other side if it can
 be split into numbers that are all on the other side.
@@ -33,8 +34,8 @@ _HALF_PAST = re.compile(r"\bhalf past $", re.IGNORECASE)
 _MINUS = re.compile(r"(?:(?<![\d\w.,:/)%])[-–]|\u2212|\bminus[ \u00a0])$", re.IGNORECASE)
 _PERHAPS_MINUS = re.compile(r"\b(?:moins|menos|meno)[ \u00a0]$", re.IGNORECASE)
 _SCALE = re.compile(
-    r"[ \u00a0]?(?:(thousand|tausend|mille?|mila|duizend|tusind|tsd)"
-    r"|(mi(?:ll?i?|lh)[oõó](?:e?n|es|ni|nen)?s?|mio|miljoen)"
+    r"[ \u00a0]?(?:(thousand|tausend|mille|mila|duizend|tusind|tsd)"
+    r"|(mi(?:ll?i?|lh)[oõó](?:e?n|es|ni|nen)?s?|mill|mio|miljoen)"
     r"|(milliard\w*|miljard\w*|mrd|billion\w*|billon\w*|bilh\w*|bilion\w*))\b",
     re.IGNORECASE,
 )
@@ -101,7 +102,7 @@ def compare_numbers(
     ]
     result: tuple[list[Number], list[Number]] = ([], [])
     for side, side_runs in enumerate(runs):
-        values_of_other = values_of_sides[1 - side]
+        values_of_other = _partners(values_of_sides[1 - side])
         for run in side_runs:
             explained = _explained(run, values_of_other)
             result[side].extend(Number(*group, has) for group, has in zip(run.groups, explained, strict=True))
@@ -116,6 +117,12 @@ def compare_numbers(
         )
     _unmatch_repeated(texts, result)
     return sorted(result[0]), sorted(result[1])
+
+
+def _partners(values: Set[Value]) -> set[Value]:
+    """Return the values that match: one number of two may lack its million, but two millions match no billion."""
+    partners = {("number", number) if kind == "unscaled" else (kind, number) for kind, number in values}
+    return partners | {("unscaled", number) for kind, number in values if kind == "number"}
 
 
 def _unmatch_repeated(texts: Sequence[str], numbers: Sequence[list[Number]]) -> None:
@@ -182,7 +189,7 @@ def _read(text: str, match: re.Match) -> _Run:
     values: dict[tuple[int, int], frozenset[Value]] = {}
     for start in range(len(groups)):
         for stop in range(start + 1, min(len(groups), start + _MOST_GROUPS) + 1):
-            after = text[groups[stop - 1][1] : groups[stop - 1][1] + 16]
+            after = text[groups[stop - 1][1] : groups[stop - 1][1] + 20]
             readings = _values_of(digits, marks, start, stop, months, after, signs if not start else (1,))
             if readings:
                 values[start, stop] = frozenset(readings)
@@ -210,9 +217,12 @@ def _values_of(
         numbers.add(float(digits[start][2:]))
     half = _HALF_OF_DAY.match(after)
     times = _times(digits[start:stop], marks[start : stop - 1], half, bool(_HOUR.match(after)))
-    if (scale := _SCALE.match(after)) and scale.lastindex:
-        numbers |= {number * factor for number in numbers for factor in _SCALES[scale.lastindex - 1]}
-    return {("number", sign * number) for number in numbers for sign in signs} | {("time", time) for time in times}
+    numbers = {sign * number for number in numbers for sign in signs}
+    values = {("unscaled" if _SCALE.match(after) else "number", number) for number in numbers}
+    while (scale := _SCALE.match(after)) and scale.lastindex:  # twice in "two thousand million"
+        numbers = {number * factor for number in numbers for factor in _SCALES[scale.lastindex - 1]}
+        after = after[scale.end() :]
+    return values | {("number", number) for number in numbers} | {("time", time) for time in times}
 
 
 def _plain(digits: str) -> str:
@@ -330,6 +340,8 @@ def _spoken_values(text: str, start: int, stop: int, value: float, minutes: floa
     values: set[Value] = {("number", value)}
     if minutes is not None:
         return {("time", time) for time in _times([str(int(value)), str(int(minutes))], [":"], None, True)}
+    if _MINUS.search(text[max(0, start - 12) : start]):
+        values.add(("number", -value))
     if value > 24:
         return values
     half = _HALF_BEFORE.search(text[max(0, start - 8) : start])

@@ -80,7 +80,7 @@ def analyze(
     Raises:
         CommandError: options that do not go together, or a model, text or probe that cannot be used.
     """
-    methods = [name for names in methods for name in names.replace(",", " ").split()]
+    methods = " ".join([methods] if isinstance(methods, str) else methods).replace(",", " ").split()
     outputs, learned = file_names(report), file_names(probe_text)
     if probe_text is not None and len(learned) != 2:
         raise CommandError(f"--probe-text must be two texts, SOURCE and TARGET, got {len(learned)}.")

@@ -163,7 +163,8 @@ def _spec(model, vocabulary: list[str], tokenizer, links: _Links) -> Any:
 def _suppressed_tokens(model) -> list[int]:
     """Return the tokens that `generate()` of the model never generates."""
     listed = model.generation_config.bad_words_ids or []
-    return [row[0] for row in listed if len(row) == 1] + list(model.generation_config.suppress_tokens or [])
+    nulls = [model.config.null_token_id] if model.config.uam else []
+    return [*nulls, *(row[0] for row in listed if len(row) == 1), *(model.generation_config.suppress_tokens or ())]
 
 
 def _move_to_front(attention, heads: list[int]) -> None:

@@ -13,7 +13,8 @@ import numpy as np
 
 PERCENTILES = (0.025, 0.975)  # between them lies the 95 % interval
 # Fewer sentences (pairs, documents) have neither an interval nor a p-value: five agree by chance in one case of
-# sixteen, and the median lies outside the range of five values as often. Both are more than 5 %.
+# sixteen, and the median lies outside the range of five values as often. Both are more than 5 %. Sentences that count
+# nothing, such as those without a word of some tag, are left out.
 FEWEST_SENTENCES = 6
 _MAX_CACHED_NUMBERS = 2**20  # 8 MB
 _version = lru_cache(version)  # cached because it reads files
@@ -73,13 +74,13 @@ class Metric:
             seed: seed of the resamples. The same number of sentences and the same seed give the same resamples.
 
         Returns:
-            Both ends, or None without resamples or for fewer than `FEWEST_SENTENCES` sentences.
+            Both ends, or None without resamples or if fewer than `FEWEST_SENTENCES` sentences count anything.
 
         Raises:
             ValueError: negative `bootstrap`.
         """
         check_resamples(bootstrap)
-        if not bootstrap or len(counts) < FEWEST_SENTENCES:
+        if not bootstrap or counts.any(axis=1).sum() < FEWEST_SENTENCES:
             return None
         low, high = np.quantile(self.resampled(counts, bootstrap, seed), PERCENTILES).tolist()
         return low, high
@@ -205,7 +206,8 @@ def means(counts: np.ndarray, bootstrap: int = 1000, seed: int = 0) -> list[Meas
 
     Args:
         counts: sums and their numbers of terms, (pairs, K, 2), or (pairs, 2) for one mean, as in `Observations`.
-        bootstrap: number of resamples of the pairs; 0 for no intervals. Fewer than `FEWEST_SENTENCES` pairs have none.
+        bootstrap: number of resamples of the pairs; 0 for no intervals. A mean with terms in fewer than
+            `FEWEST_SENTENCES` pairs has none.
         seed: seed of the resamples.
 
     Returns:
@@ -219,14 +221,14 @@ def means(counts: np.ndarray, bootstrap: int = 1000, seed: int = 0) -> list[Meas
     check_resamples(bootstrap)
     flat = counts.reshape(len(counts), -1)
     total = flat.sum(axis=0)
-    values, numbers = _MEANS.score(total), total[1::2]
+    values, pairs = _MEANS.score(total), (flat[:, 1::2] > 0).sum(axis=0)
     bounds: list[tuple[float, float] | None] = [None] * len(values)
-    if bootstrap and len(flat) >= FEWEST_SENTENCES:
+    if bootstrap and pairs.max() >= FEWEST_SENTENCES:
         ends = np.quantile(_MEANS.resampled(flat, bootstrap, seed), PERCENTILES, axis=0)
         bounds = list(zip(*ends.tolist(), strict=True))
     return [
-        Measured(float(value), bound) if number else Measured(float("nan"), None)
-        for value, number, bound in zip(values, numbers, bounds, strict=True)
+        Measured(float(value) if number else float("nan"), bound if number >= FEWEST_SENTENCES else None)
+        for value, number, bound in zip(values, pairs, bounds, strict=True)
     ]
 
 

@@ -106,7 +106,8 @@ def verdict_of(use: SourceUse | None, *, pairs: int = 0, bootstrap: int = 1000, 
     """
     if use is None:
         few = f"needs at least {FEWEST_SENTENCES} sentence pairs, got {pairs}"
-        return AttentionVerdict("do not", (), (few,), {"pairs": pairs})
+        short = "needs source sentences of at least two words"
+        return AttentionVerdict("do not", (), (few if pairs < FEWEST_SENTENCES else short,), {"pairs": pairs})
     if not all(np.isfinite(sums).all() for sums in (use.swapped, use.attention, use.diagonal) if sums is not None):
         reason = "its log-probabilities are not finite"
         return AttentionVerdict("do not", (reason,), ("everything else",), {"pairs": len(use.attention)})

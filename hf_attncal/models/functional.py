@@ -31,15 +31,15 @@ def real_source_tokens(attention_mask: Tensor | None) -> Tensor | None:
     """Return an attention mask as booleans, True for source tokens that are attended to.
 
     Args:
-        attention_mask: mask broadcastable to (B, H, T, S): boolean (True = attend), additive (0 = attend, very
-            negative = do not), or `None`.
+        attention_mask: mask broadcastable to (B, H, T, S): boolean (True = attend), additive (0 = attend, -1000 or
+            less = do not), or `None`. Smaller biases are ignored.
 
     Returns:
         A boolean tensor of the same shape, or `None` if there was no mask.
     """
     if attention_mask is None or attention_mask.dtype == torch.bool:
         return attention_mask
-    return attention_mask > torch.finfo(attention_mask.dtype).min / 2
+    return attention_mask > -1000  # whose exp is 0 in every type
 
 
 def attention_scores(

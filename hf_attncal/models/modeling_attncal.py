@@ -235,10 +235,16 @@ class AttnCalSeq2SeqLMMixin(HeadMixin):
         A model with `copy` also takes `extended_input_ids` and may return numbers of slots, which
         `hf_attncal.data.tokenizer.decode_copied` turns into words.
         """
+        kwargs.pop("links", None)  # a Trainer passes the whole batch
         if self.uam is not None:
             never = NullSuppression([self.config.null_token_id], device=self.device)
             logits_processor = LogitsProcessorList([never, *(logits_processor or ())])
         if self.copying is not None:  # generation keeps the source's states, not its tokens
+            if kwargs.get("assistant_model") is not None:
+                raise ValueError(
+                    "`assistant_model` must be None for a model with `copy`, which also writes slots of its source. "
+                    "Use `prompt_lookup_num_tokens`."
+                )
             ids = kwargs.get("input_ids") if inputs is None else inputs
             kwargs["extended_input_ids"] = copied_ids(self.config, ids, kwargs.get("extended_input_ids"))
         return super().generate(inputs, generation_config, logits_processor, *args, **kwargs)

@@ -97,7 +97,7 @@ def analyze_corpus(
     pairs: Corpus | Iterable[tuple[str, str]] | Iterable[str],
     tokenizer=None,
     *,
-    methods: Sequence[str] | None = None,
+    methods: Sequence[str] | str | None = None,
     probe: bool = True,
     probe_text: Corpus | None = None,
     measured: int = 0,
@@ -126,7 +126,7 @@ def analyze_corpus(
         browsed: number of first pairs shown on the page. Default: 100.
         batch_size: number of pairs per batch. Default: 32.
         bootstrap: number of resamples of the pairs per interval. Default: 1000.
-        seed: seed of draws, resamples and the probe. Default: 1.
+        seed: seed of the probe and of all draws and resamples but the verdict's. Default: 1.
         load: function that loads model and tokenizer by name, and the adapter of a probe.
         step: callback with the name of each step that begins (`messages.progress_reports`).
 
@@ -136,6 +136,7 @@ def analyze_corpus(
         OSError: the model cannot be loaded.
     """
     corpus = Corpus.of(pairs)
+    methods = [methods] if isinstance(methods, str) else methods
     checkpoint = str(model) if isinstance(model, str | Path) else model.name_or_path
     if isinstance(model, str | Path):
         model, tokenizer = load(checkpoint)
@@ -168,7 +169,8 @@ def analyze_corpus(
     step(f"reading {len(corpus.sources):,} pairs")
     observed = observe(*texts, tags=corpus.tags, alignments=corpus.gold is not None, batch_size=batch_size)
     step("measuring the loss without the source")
-    verdict = verdict_of(source_use(*texts, batch_size=batch_size), bootstrap=bootstrap)
+    effects = source_use(*texts, batch_size=batch_size)
+    verdict = verdict_of(effects, pairs=len(corpus.sources), bootstrap=bootstrap)
     names = chosen_methods(model, methods)
     if observed.idle and not observed.calibrated:
         names = [name for name in names if name != CONTRIBUTION]

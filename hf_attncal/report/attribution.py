@@ -83,14 +83,12 @@ class Batch:
 
     Args:
         pairs: pair of each row.
-        texts: source and target of each row.
         inputs: `input_ids`, `attention_mask` (batch, source) and `decoder_input_ids` (batch, steps), on the model's
             device.
         labels: (batch, steps), -100 at padding.
     """
 
     pairs: list[TokenPair]
-    texts: list[tuple[str, str]]
     inputs: dict[str, Tensor]
     labels: Tensor
 
@@ -381,8 +379,7 @@ def attribute(
 
     def attributions() -> Iterator[Attribution]:
         for pairs, tensors in batches:
-            texts = [(sources[pair.index], targets[pair.index]) for pair in pairs]
-            batch = Batch(pairs, texts, *teacher_forced(model, tensors))
+            batch = Batch(pairs, *teacher_forced(model, tensors))
             with readable(model, False, chosen.reads_self_attention), torch.no_grad():
                 scores, prefix, null = chosen.scores(model, tokenizer, batch)
             for row, pair in enumerate(pairs):

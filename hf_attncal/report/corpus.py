@@ -142,7 +142,7 @@ class Corpus:
         return replace(self, targets=targets, are_output=True)
 
     def check(self, measured: int = 0) -> None:
-        """Raise ValueError if there is too little text to analyse.
+        """Raise ValueError if there is too little text, or no gold link, to analyse.
 
         Args:
             measured: number of pairs on which faithfulness is measured; more than 0 needs two different source words,
@@ -151,6 +151,11 @@ class Corpus:
         if not self.with_words(1).sources:
             raise ValueError(
                 f"the text must have a pair with words on both sides, got none among {len(self.sources)} pairs."
+            )
+        if self.gold is not None and not any(pair.possible for pair in self.gold):
+            raise ValueError(
+                f"the gold alignment must link at least one word, got no link for {len(self.gold)} pairs. Give the "
+                "lines of these pairs, or no gold alignment."
             )
         if measured and len({word for source in self.sources for word in source.split()}) < 2:
             raise ValueError(

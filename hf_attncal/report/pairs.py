@@ -71,6 +71,8 @@ def pair_views(
                 layers["contribution"] = [phi if n in useful else None for n, phi in enumerate(reading.contributions)]
             for row, pair in enumerate(pairs):
                 weights = {name: _weights(of_layers, reading, row) for name, of_layers in layers.items()}
+                if useful:
+                    weights["contribution"] = replace(weights["contribution"], null=None)  # it is of tokens
                 for name, by_index in attributions.items():
                     scores, null = by_index[pair.index].scores, by_index[pair.index].null
                     null_share = None if null is None else null[None, None].numpy()

@@ -279,6 +279,11 @@ class TokenBatchTrainer(WholeCheckpointsTrainer):
         tokens = getattr(self.args, "tokens_per_batch", None)  # plain arguments lack it
         if tokens is None or self.train_dataset is None:  # the stock Trainer refuses None
             return super().get_train_dataloader()
+        if not hasattr(self.train_dataset, "column_names"):
+            raise ValueError(
+                "`train_dataset` must be a `datasets.Dataset` with `tokens_per_batch`, got "
+                f"{type(self.train_dataset).__name__}. Make one (`Dataset.from_list`), or leave the option out."
+            )
         lengths = _lengths(self.train_dataset)
         if max(lengths, default=0) > tokens:
             raise ValueError(

@@ -224,3 +224,20 @@ def test_a_plain_trainer_needs_its_unused_columns(bases, tmp_path):
         else:
             with pytest.raises(ValueError, match=r"`links`.*`remove_unused_columns=False`"):
                 trainer.train()
+
+
+def test_a_trainer_may_pass_links_to_generation(bases):
+    model, batch = adapted(bases["marian"], **GUIDED).eval(), guided_batch()
+    ids = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    options = {"max_new_tokens": 4, "do_sample": False}
+    assert torch.equal(model.generate(**ids, links=batch["links"], **options), model.generate(**ids, **options))
+
+
+def test_the_mask_loss_is_computed_if_it_is_asked_for(bases):
+    model, batch = adapted(bases["marian"], calibration="gated"), without_links(guided_batch())
+    for mode in (model.train(), model.eval()):
+        assert mode(**batch, compute_mask_loss=False).mask_loss is None
+        assert mode(**batch, compute_mask_loss=True).mask_loss is not None
+    assert model(**batch).mask_loss is None
+    with pytest.raises(ValueError, match="`compute_mask_loss=True` needs `labels`"):
+        model(input_ids=batch["input_ids"], compute_mask_loss=True, output_attention_details=True)

@@ -470,11 +470,29 @@ def test_settings(marian, settings, message):
         get_peft_model(load_base(marian), AttentionCalibrationConfig(**OBSERVER | settings))
 
 
+def test_the_gate_of_an_observer_would_not_learn():
+    with pytest.raises(ValueError, match=r"`observe` needs another `calibration` than \"gated\".*Use \"fixed\""):
+        AttentionCalibrationConfig(**OBSERVER | {"calibration": "gated"})
+
+
+def test_several_texts_of_a_search_are_observed():
+    """Each has the states of its own source, also if the number of beams is no multiple of theirs."""
+    tokenizer = bpe_tokenizer()
+    torch.manual_seed(3)
+    base = MarianMTModel(MarianConfig(**sized(tokenizer), init_std=0.3)).double().eval()
+    model = get_peft_model(base, AttentionCalibrationConfig(**OBSERVER)).get_base_model()
+    inputs = dict(tokenizer(SOURCES[:3], return_tensors="pt", padding=True)) | {"max_new_tokens": 5}
+    _, weights, _ = generate_observed(model, **inputs, num_beams=3, num_return_sequences=2)
+    _, expected, _ = generate_observed(model, **inputs, num_beams=3, num_return_sequences=3)
+    kept = expected.view(3, 3, *expected.shape[1:])[:, :2].flatten(0, 1)
+    assert_close(weights, kept[:, : weights.shape[1]], 1e-12)
+
+
 def test_t5_is_observed_only():
     model, _ = base_and_batch("t5", torch.float32)
     for settings in (
         {"calibration": "gated"},
-        OBSERVER | {"calibration": "gated"},
+        OBSERVER | {"calibration": "fixed"},
         {"guided": True, "calibration": None},
     ):
         with pytest.raises(ValueError, match=r"T5 and mT5 with `observe=True` and `calibration=None`"):

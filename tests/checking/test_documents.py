@@ -205,7 +205,7 @@ def test_bilingual_files(read):
     assert [(pair.source.line, pair.source.key) for pair in po.pairs] == [(5, "menu msgstr[0]"), (5, "menu msgstr[1]")]
     assert po.pairs[1].source.raw == "_Open %d files"
     assert sides(read("a.xlf")) == [("Press now & here", "Jetzt drücken"), ("Nothing yet", None)]
-    assert read("a.xlf").pairs[0].target.raw == "Jetzt <x 1/> drücken"
+    assert read("a.xlf").pairs[0].target.raw == 'Jetzt <x id="1"/> drücken'
     assert sides(read("b.xliff")) == [("One", "Eins"), ("Two", "Zwei"), ("Three", "Drei")]
     assert [pair.source.key for pair in read("b.xliff").pairs] == ["u1/s1", "u1", "u2"]
     assert sides(read("a.csv")) == [("Hello, you", "Hallo du"), ("Two lines", "Zwei Zeilen")]

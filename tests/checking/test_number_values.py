@@ -38,6 +38,9 @@ SAME = [
     ("1990-10-03", "October 3, 1990"),
     ("2 Millionen", "2,000,000"),
     ("1,5 Mrd", "1.5 billion"),
+    ("1,5 Mrd", "1.5 bn"),
+    ("47 Milliarden", "47 thousand million"),
+    ("-5 Grad", "minus five degrees"),
     ("XIX. Jahrhundert", "19th century"),
     ("007", "7"),
     ("\u0663", "3"),
@@ -62,6 +65,7 @@ OTHER = [
     ("um 17:45 Uhr", "at 6:45 pm"),
     ("Am 3.10.1990", "On 3 November 1990"),
     ("2 Millionen", "20,000"),
+    ("1,5 Milliarden", "1.5 million"),
     ("0", "7"),
 ]
 

@@ -8,7 +8,8 @@ import pytest
 
 from hf_attncal.checking.documents.document_formats import LINES, format_of, read_document
 from hf_attncal.checking.documents.pairing import pair_by_key, pair_by_time
-from hf_attncal.checking.documents.segments import CODE, Segment, changed_parts
+from hf_attncal.checking.documents.segments import CODE, Segment, changed_parts, lines_with_places
+from hf_attncal.checking.placeholders import compare_placeholders
 from hf_attncal.io.errors import CommandError
 
 HEAD = 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n'
@@ -219,6 +220,23 @@ def test_cues_whose_times_cannot_be_read_are_counted(read, times):
     assert notices(document) == expected
 
 
+def test_entities_of_webvtt_are_characters(read):
+    cue = "WEBVTT\n\n00:01.000 --> 00:02.000\nTom &amp; Ann\n"
+    assert [one.text for one in read("a.vtt", cue).segments] == ["Tom & Ann"]
+
+
+@pytest.mark.parametrize("mark", ["\x0b", "\x0c", "\x85", "\u2028"])
+def test_only_line_ends_end_a_line(read, mark):
+    text = f"One{mark}two\r\nthree\n"
+    assert lines_with_places(text.encode(), text) == [
+        (f"One{mark}two", 0),
+        ("three", len(f"One{mark}two".encode()) + 2),
+    ]
+    entries = f'#. a{mark}b\nmsgid "One"\nmsgstr "Eins{mark}"\n\nmsgid "Two"\nmsgstr "Zwei"\n'
+    pairs = read("a.po", f"{HEAD}\n{entries}").pairs
+    assert [(pair.source.line, pair.target.text) for pair in pairs] == [(5, "Eins"), (9, "Zwei")]
+
+
 def test_comments_of_webvtt_are_no_text(read):
     cues_read = "00:01.000 --> 00:02.000\nHi\n\nyou\n\nNOTE x\ny\n\nname\n00:03.0 --> 00:04.0\nBye\n"
     document = read("a.vtt", f"WEBVTT - title\n\nSTYLE\n::cue {{}}\n\n{cues_read}")
@@ -293,6 +311,11 @@ def test_ambiguous_columns_are_refused_with_their_names(read, head):
         read("a.po", TWO_FORMS + entry("a", "b"), "1,2")
 
 
+def test_quoted_words_between_commas_make_no_comma_the_separator(read):
+    document = read("a.csv", "en;de\nThe word, 'yes', is short.;Das Wort, 'ja', ist kurz.\n")
+    assert sides(document) == [("The word, 'yes', is short.", "Das Wort, 'ja', ist kurz.")]
+
+
 def test_tables_of_spreadsheets(read):
     rows = 'key\ten\tde\nA\t"The ""big""\ndog"\tDer Hund\nB\tHe sleeps.\tEr schläft.\n'
     expected = [('The "big" dog', "Der Hund"), ("He sleeps.", "Er schläft.")]
@@ -341,6 +364,15 @@ def test_annotations_of_xliff_are_no_placeholders(read):
     assert sides(second) == [("Two", "Zwei")]
     assert notices(second) == ["not translated yet, by their state: 1 of 2 units, line 1"]
     assert sides(read("c.xlf", units(unit("One", "Eins")).encode("utf-16"))) == [("One", "Eins")]
+
+
+def test_a_lost_element_of_xliff_is_a_lost_placeholder(read):
+    """In both versions, with an id or without one."""
+    lost = units(
+        unit("Delete <x id='1'/> now", "Jetzt löschen"), unit("<ph/> <g id='2'>a</g>", "<ph/> <g id='2'>b</g>")
+    )
+    found = [compare_placeholders(*(side.raw for side in pair)) for pair in read("a.xlf", lost).pairs]
+    assert [one is None for one in found] == [False, True]
 
 
 # ---- JSON ----
@@ -464,6 +496,12 @@ def test_front_matter_is_code_beside_its_texts(read):
     assert [(one.kind, one.text) for one in document.segments] == [
         (CODE, "title = 'One' draft = true"), ("front matter", "One"), ("paragraph", "Text"),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("block", [">\n  One\n  two.", "|-\n  One\n  two.", '"One two."', "One two."])
+def test_front_matter_in_a_block_is_text(read, block):
+    document = read("a.md", f"---\ndescription: {block}\ntitle: >\n---\nText\n")
+    assert [(one.kind, one.text) for one in document.segments] == [("front matter", "One two."), ("paragraph", "Text")]
 
 
 # ---- hostile files ----

@@ -127,7 +127,8 @@ def test_without_a_judge_only_marks_are_compared(checker):
 def test_a_lost_mark_is_found_unless_the_text_often_loses_it(checker, pair, kind, reason):
     kept = [(f"{source}:", f"{target} :") for source, target in PAIRS]
     identifiers = (("Colour", "a_colour"), "Farbe"), (("User", "?some_kind:User"), "Benutzer")
-    (one,) = found(checker, [*kept, pair, *identifiers])
+    entities = (("Tom & Ann", "Tom &amp; Ann"), "Tom und Ann"), (("5 < 7", "5 &#60; 7"), "5 unter 7")
+    (one,) = found(checker, [*kept, pair, *identifiers, *entities])
     assert (one.unit, one.kind, one.reason) == (len(kept), kind, reason)
     assert 0.5 < one.probability < 1
     assert found(checker, [pair] * 8) == []

@@ -106,6 +106,10 @@ def test_what_a_person_called_right_stays_so_when_lines_move(attncal, tmp_path):
     options = "--dismiss", str(dismissed), "--format", "json"
     status, out, _ = attncal("check", "../aligner", *map(str, moved), *options)
     assert (status, missing(out)) == (0, [])
+    _, out, _ = attncal("check", "../aligner", *map(str, moved))
+    assert "Findings: " in out
+    dismissed.write_text(out)
+    assert attncal("check", "../aligner", *map(str, moved), *options)[1] == ""
     dismissed.write_text("something else\n")
     status, _, err = attncal("check", "../aligner", *map(str, moved), *options)
     assert (status, "line 1 of" in err, "has no id of a finding" in err) == (1, True, True)

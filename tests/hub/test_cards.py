@@ -52,6 +52,15 @@ def test_a_card_describes_the_model_and_its_scores(folder):
     assert "pipeline(" not in card.text
 
 
+def test_only_the_card_of_a_calibrated_model_names_its_method(folder):
+    said = "Lu et al.", "output_attention_details"
+    assert all(part in card_of(folder) for part in said)
+    config = json.loads((folder / "config.json").read_text())
+    text = card_of(folder, config | {"calibration": None, "leaky": True})
+    assert "Mask-Align" in text
+    assert not any(part in text for part in said)
+
+
 def test_a_card_without_results_has_a_note(folder):
     text = card_of(folder)
     assert "Not measured." in text

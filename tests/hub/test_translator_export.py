@@ -11,6 +11,7 @@ from hf_attncal import export, translate
 from hf_attncal.alignment import WordAligner
 from hf_attncal.alignment.seq2seq import Seq2SeqAttention
 from hf_attncal.commands import main
+from hf_attncal.hub.translator_export import _suppressed_tokens
 from hf_attncal.inference.encoder_decoders import load_model
 from hf_attncal.inference.generation import Search, generate_lines
 from hf_attncal.inference.running import Running
@@ -102,6 +103,12 @@ def test_the_first_of_several_readings_is_exported(pair):
         for read in (one, replace(one, beside=other))
     ]
     assert found[0] == found[1]
+
+
+def test_null_is_never_written():
+    *_, config, model = FAMILIES["marian"]
+    for switches, expected in (({}, []), ({"uam": True, "null_token_id": 5}, [5])):
+        assert _suppressed_tokens(model(config(**sized(bpe_tokenizer()), **switches))) == expected
 
 
 @pytest.mark.processor

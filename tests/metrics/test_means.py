@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from hf_attncal.metrics.base import Metric, mean_difference, means, ratio
+from hf_attncal.metrics.base import Measured, Metric, mean_difference, means, ratio
 
 
 @pytest.fixture
@@ -43,6 +43,18 @@ def test_the_mean_of_nothing_is_nan():
     assert some.value == pytest.approx(2 / 3)
     assert math.isnan(nothing.value)
     assert nothing.interval is None
+
+
+def test_what_few_pairs_have_has_no_interval():
+    """Resamples without the only pair that has it would count as 0."""
+    counts = np.array(
+        [[[1.0, 2], [3, 1], [3, 1]], *[[[2.0, 2], [0, 0], [1, 1]]] * 4, *[[[1.0, 1], [0, 0], [1, 1]]] * 5]
+    )
+    often, once, always = means(counts, bootstrap=50)
+    assert once == Measured(3.0, None)
+    assert often.interval is not None
+    assert always.interval is not None
+    assert Metric("x", ratio).interval(counts[:, 1], 50, 0) is None
 
 
 def test_without_resamples_there_are_no_intervals(counts):

@@ -93,6 +93,7 @@ def test_nothing_measured_is_no_trust():
     verdict = verdict_of(None, pairs=2)
     assert (verdict.level, bool(verdict.missing)) == ("do not", True)
     assert str(verdict) == "Attention not evaluated: needs at least 6 sentence pairs, got 2."
+    assert str(verdict_of(None, pairs=8)) == "Attention not evaluated: needs source sentences of at least two words."
     without_intervals = verdict_of(use(), bootstrap=0)
     assert (without_intervals.level, without_intervals.reasons) == ("do not", ())
 

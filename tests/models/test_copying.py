@@ -489,6 +489,8 @@ def test_bad_input_is_refused(family: str):
             model(**batch | {"labels": labels})
     with pytest.raises(ValueError, match=r"`output_copy_probabilities`.*`generate`"):
         model.generate(**sources_of(batch), output_copy_probabilities=True)
+    with pytest.raises(ValueError, match=r"`assistant_model` must be None.*`prompt_lookup_num_tokens`"):
+        model.generate(**sources_of(batch), assistant_model=model)
     off = build(family, copy=False, max_copied_tokens=0)
     with pytest.raises(ValueError, match=r"`output_copy_probabilities`.*`copy`"):
         off(batch["input_ids"], labels=batch["input_ids"], output_copy_probabilities=True)

@@ -73,13 +73,14 @@ class TestScores:
         assert_functions_agree(fast, slow, inputs)
         assert (fast(**inputs)[1, :, :, 3:] == 0).all()
 
-    @pytest.mark.parametrize("kind", ["none", "boolean", "additive", "infinite", "half"])
+    @pytest.mark.parametrize("kind", ["none", "boolean", "additive", "mild", "infinite", "half"])
     def test_real_source_tokens_from_every_kind_of_mask(self, kind):
         additive = torch.zeros(B, 1, 1, S).masked_fill(~REAL_4D, torch.finfo(torch.float32).min)
         given = {
             "none": None,
             "boolean": REAL_4D,
             "additive": additive,
+            "mild": additive.clamp(min=-1e4),
             "infinite": additive.masked_fill(~REAL_4D, -torch.inf),
             "half": torch.zeros(B, 1, 1, S, dtype=torch.bfloat16).masked_fill(
                 ~REAL_4D, torch.finfo(torch.bfloat16).min

@@ -236,3 +236,10 @@ def test_saved_and_loaded(family: str, switches: dict, tmp_path):
     assert loaded.config.guided_attention == (0, 1)
     assert_identical(loaded(**batch).guided_loss, model(**batch).guided_loss)
     assert_identical(copy.deepcopy(model)(**batch).guided_loss, model(**batch).guided_loss)
+
+
+def test_a_trainer_may_pass_links_to_generation():
+    model, batch = build("marian").eval(), guided_batch()
+    ids = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    options = {"max_new_tokens": 4, "do_sample": False}
+    assert torch.equal(model.generate(**ids, links=batch["links"], **options), model.generate(**ids, **options))

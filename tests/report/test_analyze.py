@@ -72,6 +72,8 @@ def test_the_verdict_comes_first_then_the_tokens_that_a_stock_models_attention_r
         (["a", ("a", "b")], {}, "`pairs` must be all sources, or all pairs"),
         ([("a", " ")], {}, "a pair with words on both sides, got none among 1 pairs"),
         ([("der die", "the")], {"methods": ["attentio"]}, "got 'attentio'"),
+        ([("der die", "the")], {"methods": "attentio"}, "got 'attentio'"),
+        (Corpus(["der die"], ["the"], gold=[GoldAlignment((), ())]), {}, "must link at least one word, got no link"),
         ([("der die", "the")], {"tokenizer": None}, "`tokenizer` must be the tokenizer of the model, got None"),
         ([("das alte Haus " * 40, "the")], {}, "line 1 has .* source tokens"),
         (Corpus(["der die"], ["the"], tags=[["x", "y"]]), {}, "line 1: `tags` must have 1 tags"),

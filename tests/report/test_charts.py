@@ -131,6 +131,14 @@ def test_layers_with_uninformative_masks_have_a_note_and_no_numbers():
     assert {row[1] for row in first.rows} == {None}
 
 
+def test_a_layer_whose_heads_are_all_uninformed_has_no_range_of_heads(found):
+    none = np.full_like(found.by_head["reliability"], math.nan)
+    charts = observation_charts(replace(found, by_head={**found.by_head, "reliability": none}), bootstrap=20)
+    for row in charts[0].rows:
+        assert isinstance(row[1], float)
+        assert row[4:6] == (None, None)
+
+
 def test_kinds_of_words_are_sorted_by_how_reliable_attention_is(found, charts):
     rows = charts["reliability_by_tag"].rows
     levels = [row[2] for row in rows]

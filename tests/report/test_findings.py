@@ -153,6 +153,16 @@ def test_the_nearest_to_gold_links(found):
     assert "attention (mean over layers and heads) has 100.0 %" in told(found, scored)
 
 
+def test_few_pairs_have_no_interval_of_what_is_nearest(found):
+    links = {name: [pair.links for pair in PAIRS[:1]] for name in ("alti", "random")}
+    scored = {
+        name: ScoredLinks(of_pairs, alignment_error_rate(GOLD[:1], of_pairs)) for name, of_pairs in links.items()
+    }
+    text = " ".join(findings_of(found, scored, None, gold=GOLD[:1], **RESAMPLED))
+    assert "of the controls, random has 0.0 %." in text
+    assert "clearly" not in text.split("of the controls")[1].split(".")[1]
+
+
 def test_errors_by_method_has_the_nearest_first():
     scored = {"attention": scored_of([frozenset()] * len(PAIRS)), "alti": scored_of([pair.links for pair in PAIRS])}
     chart = errors_by_method(scored)

@@ -19,7 +19,7 @@ def views(model, methods=METHOD, **options):
     return list(pair_views(model, bpe_tokenizer(), SOURCES, TARGETS, methods, **options))
 
 
-@pytest.mark.parametrize("kind", ["gated", "leaky"])
+@pytest.mark.parametrize("kind", ["gated", "leaky", "both"])
 def test_weights_are_those_of_the_analysis(family, kind):
     model = model_of(family, kind)
     found = {view.index: view for view in views(model)}
@@ -38,6 +38,7 @@ def test_weights_are_those_of_the_analysis(family, kind):
             assert view.notes["NULL"] == pytest.approx(float(torch.stack(reading.nulls).mean()))
             assert view.weights["attention"].null.shape == view.weights["attention"].values.shape[:3]
         if "contribution" in expected:
+            assert view.weights["contribution"].null is None
             reliable = attention_is_reliable(expected["attention"][-1], reading.contributions[-1])
             assert view.notes["reliability"] == pytest.approx(float(reliable.double().mean()))
 

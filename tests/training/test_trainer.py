@@ -83,6 +83,8 @@ def test_token_batches(tmp_path):
     assert len(batches) % 3 == 0
     assert sum(len(batch["labels"]) for batch in batches) == 50
     assert any(len(batch["labels"]) > 2 for batch in batches)
+    with pytest.raises(ValueError, match=r"`train_dataset` must be a `datasets.Dataset`.*got list.*from_list"):
+        make_trainer(tmp_path, tiny_model("marian"), list(dataset), tokens_per_batch=24).get_train_dataloader()
 
 
 @pytest.mark.parametrize("family", [*FAMILIES, "luong"])

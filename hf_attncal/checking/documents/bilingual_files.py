@@ -46,6 +46,7 @@ _ACCELERATOR = re.compile(
     r"%\(\w*\)|\{[^{}]*\}|<[^<>]*>|&#?\w+;|\$\w+|\S+(?:://|@)\S+"
     r"|(?P<after>\s*\([_&]\w\))|(?<!\w)(?P<before>[^\W_]*)[_&](?P<rest>[^\W_]+)(?!\w)"
 )
+_NO_LINE_ENDS = dict.fromkeys(map(ord, "\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"), " ")  # only polib splits at them
 _LONGEST_MENU = 80  # characters of a text with an accelerator
 _SEPARATORS = ",;\t|"
 _SAMPLE = 4096  # characters from which the separator is inferred
@@ -75,7 +76,7 @@ def read_po(data: bytes, name: str) -> Document:
             raise ValueError(_BROKEN_PO.format(f"line {number}"))
     try:
         # polib takes a text without a line end for a file name.
-        file = polib.pofile(text + "\n")
+        file = polib.pofile(text.translate(_NO_LINE_ENDS) + "\n")
     except (OSError, UnicodeError, IndexError, KeyError, AttributeError) as error:
         named = re.search(r"line \d+", str(error))
         raise ValueError(_BROKEN_PO.format(named[0] if named else one_line(error))) from error
@@ -212,7 +213,8 @@ def read_csv(data: bytes, name: str, columns: str | None = None) -> Document:
     head = text[:_SAMPLE].rpartition("\n")[0] or text[:_SAMPLE]
     separator = max(_SEPARATORS, key=head.partition("\n")[0].count)
     with suppress(csv.Error):
-        separator = csv.Sniffer().sniff(head, _SEPARATORS).delimiter
+        sniffed = csv.Sniffer().sniff(head, _SEPARATORS).delimiter
+        separator = sniffed if sniffed in head.partition("\n")[0] else separator
     return _read_table(name, data, list(_rows(text, separator, csv.QUOTE_MINIMAL)), columns)
 
 

@@ -260,14 +260,15 @@ def notes_of(findings: Iterable[DocumentFinding]) -> list[tuple[int, list[str]]]
 def dismissed_ids(file: str | Path) -> frozenset[str]:
     """Read the ids of dismissed findings: each line begins with one, or is one of `--format json`.
 
-    Empty lines, lines that begin with #, and indented lines, the texts below a finding, are skipped.
+    Empty lines, lines that begin with #, the last line of a run, and indented lines, the texts below a finding, are
+    skipped.
 
     Raises:
         CommandError: A line has no id.
     """
     ids = set()
     for number, line in enumerate(read_lines(file), start=1):
-        if not line.strip() or line.startswith(("#", "id\t", " ")):
+        if not line.strip() or line.startswith(("#", "id\t", " ", "Findings: ")):
             continue
         try:
             name = json.loads(line)["id"] if line.startswith("{") else line.split()[0]

@@ -134,10 +134,13 @@ def without_tags(text: str) -> str:
 
 
 def lines_with_places(data: bytes, text: str) -> list[tuple[str, int]]:
-    """Return each line of a text without its end, and its first byte; `data` may have a byte order mark."""
+    """Return each line of a text without its end, and its first byte; `data` may have a byte order mark.
+
+    Lines end as in `io.files.split_lines`, or with a carriage return if there is no other end.
+    """
     at = len(data) - len(text.encode())
     lines = []
-    for line in text.splitlines(keepends=True) if "\x0b" not in text else text.split("\n"):
+    for line in re.findall(r"[^\n]*\n|[^\n]+" if "\n" in text else r"[^\r]*\r|[^\r]+", text):
         lines.append((line.rstrip("\r\n"), at))
         at += len(line.encode())
     return lines

@@ -43,7 +43,7 @@ _AGAIN_OTHERWISE, _AGAIN_ALIKE = np.log(0.98 / 0.21), np.log(0.02 / 0.79)
 # Share of right segments that lose a mark of the source, and the share of segments that may be wrong in this way.
 _RIGHT_WITHOUT, _WRONG_WITHOUT = {":": 0.02, "…": 0.01, "accelerator": 0.03}, 0.05
 _ONE_MESSAGE, _TWO_MESSAGES = 0.5, 0.25  # shared letters of two plural forms
-_ACCELERATOR = re.compile(r"[_&](?=[^\W_])")
+_ACCELERATOR = re.compile(r"(?:_|&(?!#?\w+;))(?=[^\W_])")
 _IDENTIFIER = re.compile(r"(?<!\w)[a-z]+_\w+")
 _UNKNOWN_SENTENCE = 0.5
 _AROUND = " \t\u00a0\u202f\"'”“’‘»«›‹)]）}」』"

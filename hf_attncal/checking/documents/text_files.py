@@ -4,6 +4,7 @@ pysubs2 also reads subtitles, but it has no line numbers, and without a word it 
 to the text of the cue before, and drops the text before the first cue.
 """
 
+import html
 import json
 import re
 from collections.abc import Iterator
@@ -32,7 +33,11 @@ _JSON_TOKEN = re.compile(r'(?P<text>"[^"\\]*(?:\\.[^"\\]*)*")(?P<is_key>\s*:)?|[
 _REFERENCE = re.compile(r"\$t\([^()]*\)|(?<!\w)@(?:\.\w+)?:\(?[\w.]+")  # to other keys: i18next, Vue
 _NO_CHARACTER = re.compile("[\0\ud800-\udfff]")
 _FRONT_MATTER = re.compile(r"\A(---|\+\+\+)[ \t]*\r?\n(.*?\r?\n)\1[ \t]*(?:\r?\n|\Z)", re.DOTALL)
-_FRONT_MATTER_TEXT = re.compile(r"^(?:title|description|summary|subtitle|lead)\s*[:=]\s*(.+?)\s*$", re.MULTILINE)
+_FRONT_MATTER_TEXT = re.compile(
+    r"^(?:title|description|summary|subtitle|lead)[ \t]*[:=][ \t]*"
+    r"(?:[>|][-+\d]*[ \t]*\r?\n(?P<block>(?:[ \t].*\r?\n)+)|(?P<line>.+?)\s*$)",
+    re.MULTILINE,
+)
 _FRONT_MATTER_KEPT = re.compile(
     r"^[ \t]*[\w-]+[ \t]*[:=][ \t]*(?:true|false|-?\d+(?:\.\d+)?)(?=[ \t]*\r?$)", re.MULTILINE
 )
@@ -191,9 +196,10 @@ def _front_matter(text: str) -> tuple[list[Segment], str]:
         return [], text
     kept_parts = tuple(map(plain, _FRONT_MATTER_KEPT.findall(front[2])))
     segments = [Segment(plain(front[2]), CODE, 1, kept_parts=kept_parts)] if kept_parts else []
-    for line in _FRONT_MATTER_TEXT.finditer(front[2]):
-        number = text.count("\n", 0, front.start(2) + line.start()) + 1
-        segments.append(Segment(plain(line[1].strip("\"'")), "front matter", number))
+    for field in _FRONT_MATTER_TEXT.finditer(front[2]):
+        number = text.count("\n", 0, front.start(2) + field.start()) + 1
+        if has_words(content := field["block"] or field["line"].strip("\"'")):
+            segments.append(Segment(plain(content), "front matter", number))
     return segments, "\n" * text.count("\n", 0, front.end()) + text[front.end() :]
 
 
@@ -262,6 +268,7 @@ def read_subtitles(data: bytes, name: str) -> Document:
     for number, (begin, place, stop) in enumerate(spans, start=1):
         texts = _cue_lines([line for line, _ in lines[place + 1 : stop]], is_vtt)
         content = plain(_CUE_MARKUP.sub("", " ".join(texts)))
+        content = html.unescape(content) if is_vtt else content
         times = _CUE_TIMES.fullmatch(lines[place][0])
         if times is None:
             unreadable.append(place + 1)

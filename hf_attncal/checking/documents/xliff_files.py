@@ -181,7 +181,7 @@ def _side(element: _Element | None, key: str, place: int) -> Segment | None:
                 read(part.content, is_code)
             else:
                 name = next(filter(None, map(part.attributes.get, ("id", "i", "x"))), "")
-                raw.append(f"<{part.name} {name}/>" if name else f"<{part.name}/>")
+                raw.append(f'<{part.name} id="{name}"/>' if name else f"<{part.name}/>")
                 texts.append(" " if part.name in _CODE_ELEMENTS else "")
                 read(part.content, is_code or part.name in _CODE_ELEMENTS)
 

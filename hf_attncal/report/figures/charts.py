@@ -207,8 +207,8 @@ def _reliability_by_layer(observed: Observations, means_of: _MeansOf) -> Chart:
             rows.append((layer, *[None] * 5, *masks, "withheld: the masks are uninformative"))
             continue
         (measured[layer],) = means_of(observed.counts("reliability", layer))
-        of_heads = observed.by_head["reliability"][layer]
-        bounds = float(np.nanmin(of_heads)), float(np.nanmax(of_heads))
+        of_heads = [level for level in observed.by_head["reliability"][layer].tolist() if not math.isnan(level)]
+        bounds = (min(of_heads), max(of_heads)) if of_heads else (None, None)  # heads are informed less often
         rows.append((layer, *cells(measured[layer]), *bounds, *masks, None))
     columns = [
         *("layer", *bounded("reliability level"), "lowest head", "highest head", "mean mask"),
@@ -244,7 +244,7 @@ def _reliability_by_entropy(observed: Observations, means_of: _MeansOf) -> Chart
         if layer in shown and points:
             series[f"layer {layer}"] = [(bound, level.value) for bound, level in points]
             if any(level.interval for level in levels):
-                bands[f"layer {layer}"] = [level.interval or (level.value, level.value) for _, level in points]
+                bands[f"layer {layer}"] = [level.interval or (math.nan, math.nan) for _, level in points]
     axes = "entropy of attention at most (nats)", "reliability level"
     return chart(
         "reliability_by_entropy",

@@ -163,7 +163,9 @@ def _of_gold(scored: Mapping[str, ScoredLinks], gold: Sequence[GoldAlignment], *
         return f"{nearest}."
     strongest = controls[0]
     links = (scored[name].links for name in (best, strongest))
-    low, high = AER.paired_interval(*paired_counts(gold, *links), bootstrap, seed) or (0.0, 0.0)
+    if (interval := AER.paired_interval(*paired_counts(gold, *links), bootstrap, seed)) is None:
+        return f"{nearest}."
+    low, high = interval
     verdict = "nearer than" if low > 0 else "farther than" if high < 0 else "not clearly nearer than"
     points = 100 * (errors[strongest].value - errors[best].value)
     return f"{nearest}. {best} is {verdict} {strongest}, by {points:.1f} points ({100 * low:.1f} to {100 * high:.1f})."
