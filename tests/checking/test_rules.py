@@ -204,9 +204,9 @@ def test_a_name_is_wrong_if_the_translation_lacks_it():
 @pytest.mark.parametrize("piece", ["the ", "a-", "a_", "a'", "\n", "(", "x", "1 ", "nicht ", "5 km "])
 def test_hostile_text_is_checked_in_seconds(piece):
     text = white_space_words("a" + piece * (8_000 // len(piece)))
-    begin = time.perf_counter()
+    begin = time.process_time()
     check_rules(text, text, ("en", "de"))
-    assert time.perf_counter() - begin < 5
+    assert time.process_time() - begin < 5
 
 
 def test_only_rules_that_apply_are_returned():
