@@ -218,7 +218,8 @@ def _values_of(
     half = _HALF_OF_DAY.match(after)
     times = _times(digits[start:stop], marks[start : stop - 1], half, bool(_HOUR.match(after)))
     numbers = {sign * number for number in numbers for sign in signs}
-    values = {("unscaled" if _SCALE.match(after) else "number", number) for number in numbers}
+    kind = "unscaled" if _SCALE.match(after) else "number"
+    values = {(kind, number) for number in numbers}
     while (scale := _SCALE.match(after)) and scale.lastindex:  # twice in "two thousand million"
         numbers = {number * factor for number in numbers for factor in _SCALES[scale.lastindex - 1]}
         after = after[scale.end() :]

@@ -80,7 +80,7 @@ class Metric:
             ValueError: negative `bootstrap`.
         """
         check_resamples(bootstrap)
-        if not bootstrap or counts.any(axis=1).sum() < FEWEST_SENTENCES:
+        if not bootstrap or _counting(counts) < FEWEST_SENTENCES:
             return None
         low, high = np.quantile(self.resampled(counts, bootstrap, seed), PERCENTILES).tolist()
         return low, high
@@ -169,7 +169,7 @@ class Metric:
             )
         if len(first) != len(second):
             raise ValueError(f"Paired systems need the same sentences, got {len(first)} and {len(second)} of them.")
-        if len(first) < FEWEST_SENTENCES:
+        if _counting(first, second) < FEWEST_SENTENCES:
             return None
         return self.resampled(first, bootstrap, seed), self.resampled(second, bootstrap, seed)
 
@@ -181,6 +181,11 @@ class Metric:
         if bootstrap * len(counts) <= _MAX_CACHED_NUMBERS:
             return self.score(_cached_draws(len(counts), bootstrap, seed) @ counts)
         return self.score(np.stack([times @ counts for times in _draws(len(counts), bootstrap, seed)]))
+
+
+def _counting(*counts: np.ndarray) -> int:
+    """Return the number of sentences that any of the counts (sentences, k) has something of."""
+    return int(np.any([of_system.any(axis=1) for of_system in counts], axis=0).sum())
 
 
 def _draws(sentences: int, bootstrap: int, seed: int) -> Iterator[np.ndarray]:

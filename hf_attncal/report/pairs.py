@@ -70,9 +70,10 @@ def pair_views(
                     layers["calibrated"] = used
                 layers["contribution"] = [phi if n in useful else None for n, phi in enumerate(reading.contributions)]
             for row, pair in enumerate(pairs):
-                weights = {name: _weights(of_layers, reading, row) for name, of_layers in layers.items()}
-                if useful:
-                    weights["contribution"] = replace(weights["contribution"], null=None)  # it is of tokens
+                weights = {
+                    name: _weights(of_layers, reading, row, has_null=name != "contribution")
+                    for name, of_layers in layers.items()
+                }
                 for name, by_index in attributions.items():
                     scores, null = by_index[pair.index].scores, by_index[pair.index].null
                     null_share = None if null is None else null[None, None].numpy()
@@ -92,12 +93,12 @@ def pair_views(
         yield from (views[index] for index in sorted(views))
 
 
-def _weights(layers: Sequence[Tensor | None], reading: Reading, row: int) -> PairWeights:
-    """Return the weights of one pair; missing layers are 0."""
+def _weights(layers: Sequence[Tensor | None], reading: Reading, row: int, has_null: bool) -> PairWeights:
+    """Return the weights of one pair, with the attention of NULL if they are attention; missing layers are 0."""
     like = next(layer for layer in layers if layer is not None)
     whole = [torch.zeros_like(like) if layer is None else layer for layer in layers]
     values = torch.stack([reading.unpadded(layer, row) for layer in whole]).float().cpu().numpy()
-    if all(null is None for null in reading.nulls):
+    if not has_null or all(null is None for null in reading.nulls):
         return PairWeights(values)
     nulls = [torch.zeros_like(like[..., 0]) if null is None else null for null in reading.nulls]
     shares = torch.stack([null[row][:, reading.target_mask[row]] for null in nulls])

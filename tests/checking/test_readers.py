@@ -367,7 +367,6 @@ def test_annotations_of_xliff_are_no_placeholders(read):
 
 
 def test_a_lost_element_of_xliff_is_a_lost_placeholder(read):
-    """In both versions, with an id or without one."""
     lost = units(
         unit("Delete <x id='1'/> now", "Jetzt löschen"), unit("<ph/> <g id='2'>a</g>", "<ph/> <g id='2'>b</g>")
     )

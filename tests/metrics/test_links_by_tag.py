@@ -42,11 +42,15 @@ def test_errors_are_those_of_the_words_with_the_tag():
 
 
 def test_differences_have_an_interval_where_there_are_pairs_enough():
-    links = {"attention": ATTENTION * 3, "other": OTHER * 3}
-    for one in aer_by_tag(GOLD * 3, links, TAGS * 3, SENTENCES * 3, bootstrap=20):
+    links = {"attention": ATTENTION * 6, "other": OTHER * 6}
+    for one in aer_by_tag(GOLD * 6, links, TAGS * 6, SENTENCES * 6, bootstrap=20):
         difference = one.differences["attention", "other"]
         assert difference.value == one.scores["attention"].aer - one.scores["other"].aer
         assert difference.interval[0] <= difference.value <= difference.interval[1]
+    links = {"attention": ATTENTION * 3, "other": OTHER * 3}
+    half = aer_by_tag(GOLD * 3, links, TAGS * 3, SENTENCES * 3, bootstrap=20)
+    without = {one.tag for one in half if one.differences["attention", "other"].interval is None}
+    assert without == {"A", "V"}  # in three pairs of six
     links = {"attention": ATTENTION, "other": OTHER}
     few = aer_by_tag(GOLD, links, TAGS, SENTENCES, bootstrap=20)
     assert {one.differences["attention", "other"].interval for one in few} == {None}

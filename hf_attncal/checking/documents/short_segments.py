@@ -206,7 +206,7 @@ def _lost_marks(units: Units, short: dict[int, Both[str]]) -> Iterator[DocumentF
 
 
 def _marks(side: SegmentSide) -> set[str]:
-    text, raw = side.text.rstrip(_AROUND), " ".join(one.raw for one in side.segments)
+    text, raw = side.text.rstrip(_AROUND), " ".join(one.raw for one in side.segments if one.kind == "entry")
     accelerators = len(_ACCELERATOR.findall(raw))
     marks = {":": text.endswith((":", "：")), "…": text.endswith(("...", "…")), "accelerator": accelerators == 1}
     return {mark for mark, is_there in marks.items() if is_there}
