@@ -86,6 +86,15 @@ def adapt(
             raise CommandError(
                 "--observe and --calibration do not go together: an observer calibrates nothing. Leave one out."
             )
+        used, training = {"output_dir", "seed", "use_cpu"}, request.overrides.get("training") or {}
+        unused = [f"training.{key}" for key in training if key not in used]
+        if minutes is not None or "minutes" in request.overrides:
+            unused.append("--minutes")
+        if unused:
+            raise CommandError(
+                f"{', '.join(unused)} cannot go with --observe: an observer learns a fixed number of steps without a "
+                "Trainer. Leave it out."
+            )
         base["adapter"] = {"observe": True, "guided": True, "leaky": True, "calibration": None}
         base["data"] = {"held_out_pairs": 0}
         use = "attncal translate {} source.txt --alignments links.align"
