@@ -19,6 +19,7 @@ import pytest
 import torch
 from helpers import FAMILIES, tiny_batch
 from hypothesis import settings
+from transformers.integrations import peft as transformers_peft
 from warm import warm_python
 
 # Reasons with which a test may be skipped if `CI` is set; tests/conformance has its own rule.
@@ -49,6 +50,10 @@ os.fsync = lambda file: None
 # A shell makes background processes ignore Ctrl-C, and the processes started by tests would inherit that.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# PEFT 0.22, which transformers 5.24 wants for its own methods, is not released; 0.21 has all that tests use of it.
+transformers_peft.MIN_PEFT_VERSION = "0.21.2"
 
 
 def pytest_configure(config: pytest.Config) -> None:

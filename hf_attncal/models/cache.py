@@ -18,41 +18,73 @@ has the tensors computed once per source sentence. All tensors have the batch fi
 source, so the source has one row per sentence and the state one row per beam.
 """
 
+import functools
+import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache, EncoderDecoderCache
+from transformers.masking_utils import create_causal_mask
+from transformers.utils.deprecation import deprecate_kwarg
+
+Inputs = ParamSpec("Inputs")
+Output = TypeVar("Output")
+
+# Name of the cache in arguments and outputs of transformers: `cache` from 5.24 on, `past_key_values` before.
+CACHE = "cache" if "cache" in inspect.signature(create_causal_mask).parameters else "past_key_values"
+
+
+def either_cache_name(forward: Callable[Inputs, Output]) -> Callable[Inputs, Output]:
+    """Decorate a function with an argument `cache`, so that callers may also name it `past_key_values`.
+
+    From transformers 5.24 on the older name is deprecated, as in its own models. Before, it is the name in the
+    signature, which transformers reads.
+    """
+    if CACHE == "cache":
+        return deprecate_kwarg("past_key_values", "5.40.0", new_name="cache")(forward)
+
+    @functools.wraps(forward)
+    def renamed(*args: Inputs.args, **kwargs: Inputs.kwargs) -> Output:
+        if CACHE in kwargs:
+            kwargs.setdefault("cache", kwargs.pop(CACHE))
+        return forward(*args, **kwargs)
+
+    signature = inspect.signature(forward)
+    named = [p.replace(name=CACHE) if p.name == "cache" else p for p in signature.parameters.values()]
+    renamed.__signature__ = signature.replace(parameters=named)  # type: ignore[attr-defined]
+    return renamed
+
+
+def named_cache(cache: Cache | None) -> dict[str, Any]:
+    """Return a cache by its name in the installed transformers, as keyword argument."""
+    return {CACHE: cache}
 
 
 def keys_and_values(
-    past_key_values: Cache | None,
-    layer: int,
-    project: Callable[[], tuple[Tensor, Tensor]],
-    *,
-    is_cross_attention: bool,
+    cache: Cache | None, layer: int, project: Callable[[], tuple[Tensor, Tensor]], *, is_cross_attention: bool
 ) -> tuple[Tensor, Tensor]:
     """Return keys and values of an attention, (B, H, S, width). A source is projected once per sentence.
 
     Args:
-        past_key_values: cache of the model.
+        cache: cache of the model.
         layer: number of the decoder layer.
         project: function that returns keys and values of the current states.
         is_cross_attention: True for a cross-attention.
     """
-    cache = past_key_values
-    if isinstance(past_key_values, EncoderDecoderCache):
-        cache = past_key_values.cross_attention_cache if is_cross_attention else past_key_values.self_attention_cache
-        if is_cross_attention and past_key_values.is_updated.get(layer):
-            stored: Any = cache.layers[layer]
+    part = cache
+    if isinstance(cache, EncoderDecoderCache):
+        part = cache.cross_attention_cache if is_cross_attention else cache.self_attention_cache
+        if is_cross_attention and cache.is_updated.get(layer):
+            stored: Any = part.layers[layer]
             return stored.keys, stored.values
     keys, values = project()
-    if cache is None:
+    if part is None:
         return keys, values
-    if is_cross_attention and isinstance(past_key_values, EncoderDecoderCache):
-        past_key_values.is_updated[layer] = True
-    return cache.update(keys, values, layer)
+    if is_cross_attention and isinstance(cache, EncoderDecoderCache):
+        cache.is_updated[layer] = True
+    return part.update(keys, values, layer)
 
 
 class NamedTensors(CacheLayerMixin):
@@ -204,11 +236,11 @@ class StateGenerationMixin:
                 "`cache_implementation` must be None for a recurrent model, got "
                 f"{generation_config.cache_implementation!r}."
             )
-        cache = model_kwargs.get("past_key_values")
+        cache = model_kwargs.get(CACHE)
         if cache is None and generation_config.use_cache is not False:
-            model_kwargs["past_key_values"] = self._empty_cache()
+            model_kwargs[CACHE] = self._empty_cache()
         if cache is not None and cache.get_seq_length() and "decoder_attention_mask" not in model_kwargs:
             raise ValueError(
-                "`decoder_attention_mask` is needed with `past_key_values`, got none. Pass ones for the tokens that "
-                "have been read and for the new ones."
+                f"`decoder_attention_mask` is needed with `{CACHE}`, got none. Pass ones for the tokens that have "
+                "been read and for the new ones."
             )

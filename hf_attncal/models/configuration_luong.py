@@ -63,7 +63,7 @@ class LuongConfig(AttnCalConfigMixin, PreTrainedConfig):
 
     model_type = "luong"
     _auto_class = "AutoConfig"  # the code is saved with the model
-    keys_to_ignore_at_inference = ["past_key_values"]
+    keys_to_ignore_at_inference = ["past_key_values", "cache"]
     attribute_map = {
         "hidden_size": "d_model",
         "num_hidden_layers": "decoder_layers",

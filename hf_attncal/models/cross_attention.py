@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from transformers.cache_utils import Cache
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from .cache import keys_and_values
+from .cache import either_cache_name, keys_and_values
 from .calibration import FUSIONS, HeadGate, MaskNetwork, OutputGate, StepCount, learned_parts
 from .configuration_attncal import guided_rank, observed_heads
 from .functional import (
@@ -174,11 +174,12 @@ class CrossAttentionMixin(nn.Module):
             sizes = self.num_heads * self.head_dim, self.head_dim, guided_rank(self.switches, self.head_dim)
             self.observer = HeadObserver(*sizes, self.switches.leaky, heads, share) if heads else None
 
+    @either_cache_name
     def forward(
         self,
         hidden_states: Tensor,
         key_value_states: Tensor,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         attention_mask: Tensor | None = None,
         attention_context: AttentionContext | None = None,
         **kwargs,
@@ -195,14 +196,14 @@ class CrossAttentionMixin(nn.Module):
         reported = self._is_copied_by(context) or self._is_guided_by(context)
         changed = self.has_own_projections or self.switches.output_gate
         if self._is_plain() and not (with_weights or reported or changed):
-            return super().forward(hidden_states, key_value_states, past_key_values, attention_mask, **kwargs)
+            return super().forward(hidden_states, key_value_states, cache, attention_mask, **kwargs)
 
         query = self._split_heads(self.q_proj(hidden_states))
-        key, value, mask_key = self._source_states(key_value_states, past_key_values, context)
+        key, value, mask_key = self._source_states(key_value_states, cache, context)
         inputs = AttentionInputs(hidden_states, query, key, value, mask_key, attention_mask)
         output, weights = None, None
         if not with_weights:
-            output = self._attend_without_weights(inputs, context, cached=past_key_values is not None)
+            output = self._attend_without_weights(inputs, context, cached=cache is not None)
         if output is None:
             output, weights = self._attend(inputs, context)
         output = self._gate_output(output, query, context)
@@ -222,7 +223,7 @@ class CrossAttentionMixin(nn.Module):
         return states.view(*states.shape[:-1], self.num_heads, self.head_dim).transpose(1, 2)
 
     def _source_states(
-        self, encoder_states: Tensor, past_key_values: Cache | None, context: AttentionContext
+        self, encoder_states: Tensor, cache: Cache | None, context: AttentionContext
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return keys, values and the mask network's keys, (B, H, S, d_k) each, cached after the first step."""
 
@@ -233,7 +234,7 @@ class CrossAttentionMixin(nn.Module):
                 key = torch.cat([key, self._project_mask_keys(encoder_states, key, context)], dim=-1)
             return key, value
 
-        keys, value = keys_and_values(past_key_values, self.layer_idx, project, is_cross_attention=True)
+        keys, value = keys_and_values(cache, self.layer_idx, project, is_cross_attention=True)
         if self.switches.calibration is None:
             return keys, value, None
         return keys[..., : self.head_dim], value, keys[..., self.head_dim :]

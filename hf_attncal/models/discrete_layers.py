@@ -26,7 +26,7 @@ from transformers.cache_utils import Cache
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.models.marian import modeling_marian as hf
 
-from .cache import keys_and_values
+from .cache import either_cache_name, keys_and_values, named_cache
 from .calibration import NullToken
 from .configuration_discrete import DiscreteTransformerConfig
 from .functional import attention_scores, gumbel_attention, real_source_tokens, with_null_scores
@@ -85,13 +85,14 @@ class DiscreteAttention(hf.MarianAttention):
             self.syntactic_v_proj = nn.Linear(self.embed_dim, self.embed_dim)
             self.syntactic_out_proj = nn.Linear(self.embed_dim, self.embed_dim)
 
+    @either_cache_name
     def forward(  # type: ignore[override]  # two streams; the stock attention has one
         self,
         hidden_states: Tensor,
         syntactic_states: Tensor | None = None,
         key_value_states: Tensor | None = None,
         syntactic_key_value_states: Tensor | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         attention_mask: Tensor | None = None,
         sampling: Sampling | None = None,
         with_routing: bool = False,
@@ -117,9 +118,7 @@ class DiscreteAttention(hf.MarianAttention):
         with_weights = kwargs.get("output_attentions", config.output_attentions)
         is_stock = not (config.hard_attention or config.leaky or config.streams == 2 or self.relative_positions)
         if is_stock and not with_routing:
-            output, weights = super().forward(
-                hidden_states, key_value_states, past_key_values, attention_mask, **kwargs
-            )
+            output, weights = super().forward(hidden_states, key_value_states, cache, attention_mask, **kwargs)
             return output, weights, None, None
 
         router = hidden_states if syntactic_states is None else syntactic_states
@@ -138,7 +137,7 @@ class DiscreteAttention(hf.MarianAttention):
 
         query = self._split_heads(self.q_proj(router))
         is_cross_attention = key_value_states is not None
-        key, value = keys_and_values(past_key_values, self.layer_idx, project, is_cross_attention=is_cross_attention)
+        key, value = keys_and_values(cache, self.layer_idx, project, is_cross_attention=is_cross_attention)
         length, keys = query.shape[2], key.shape[2]
         real = real_source_tokens(attention_mask)
         if real is None and self.is_causal and length > 1:
@@ -343,6 +342,7 @@ class DiscreteDecoderLayer(_ResidualStreamsMixin, hf.MarianDecoderLayer):
         elif config.streams == 2 and config.is_encoder_decoder:
             self.syntactic_self_attn_layer_norm = nn.LayerNorm(config.d_model)
 
+    @either_cache_name
     def forward(  # type: ignore[override]  # two streams; the stock layer has one
         self,
         hidden_states: Tensor,
@@ -354,7 +354,7 @@ class DiscreteDecoderLayer(_ResidualStreamsMixin, hf.MarianDecoderLayer):
         encoder_fields: Tensor | None = None,
         attention_mask: Tensor | None = None,
         encoder_attention_mask: Tensor | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         **kwargs,
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
         """Run the stock layer on both streams, and extend receptive fields if they are given.
@@ -364,7 +364,7 @@ class DiscreteDecoderLayer(_ResidualStreamsMixin, hf.MarianDecoderLayer):
             encoder_fields: receptive fields of the encoder's states, (B, S, S), or None.
             The others: see `DiscreteAttention.forward`.
         """
-        inputs = {"past_key_values": past_key_values, "with_routing": target_fields is not None, **kwargs}
+        inputs = {**named_cache(cache), "with_routing": target_fields is not None, **kwargs}
         hidden_states, syntactic_states, routing = self._attend_both(
             "self_attn", (hidden_states, syntactic_states), attention_mask=attention_mask, **inputs
         )

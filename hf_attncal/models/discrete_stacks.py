@@ -30,6 +30,7 @@ from transformers.utils import TransformersKwargs
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
+from .cache import CACHE, either_cache_name, named_cache
 from .calibration import CountedStepsMixin, init_part
 from .configuration_discrete import DiscreteTransformerConfig
 from .discrete_layers import DiscreteAttention, DiscreteDecoderLayer, DiscreteEncoderLayer, RelativePositions
@@ -295,13 +296,14 @@ class DiscreteDecoder(_StackMixin, DiscretePreTrainedModel, hf.MarianDecoder):
 
     @merge_with_config_defaults
     @capture_outputs
+    @either_cache_name
     def forward(  # type: ignore[misc]  # `kwargs` has names of arguments, as in transformers' own models
         self,
         input_ids: torch.LongTensor | None = None,
         attention_mask: Tensor | None = None,
         encoder_hidden_states: Tensor | None = None,
         encoder_attention_mask: Tensor | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
         position_ids: Tensor | None = None,
@@ -324,11 +326,11 @@ class DiscreteDecoder(_StackMixin, DiscretePreTrainedModel, hf.MarianDecoder):
             ValueError: see the encoder; receptive fields are requested with a filled cache; the encoder's states have
                 another shape than this model's, or its receptive fields are missing.
         """
-        if use_cache and past_key_values is None:
-            past_key_values = DynamicCache(config=self.config)
+        if use_cache and cache is None:
+            cache = DynamicCache(config=self.config)
             if self.config.is_encoder_decoder:
-                past_key_values = EncoderDecoderCache(past_key_values, DynamicCache(config=self.config))
-        past = past_key_values.get_seq_length() if past_key_values is not None else 0
+                cache = EncoderDecoderCache(cache, DynamicCache(config=self.config))
+        past = cache.get_seq_length() if cache is not None else 0
         if isinstance(past, Tensor):  # each layer of a static cache advances this tensor in place
             past = past.clone()
         prefix = "decoder_" if self.config.is_encoder_decoder else ""  # the names of the model's arguments
@@ -337,7 +339,7 @@ class DiscreteDecoder(_StackMixin, DiscretePreTrainedModel, hf.MarianDecoder):
         if output_receptive_fields and past > 0:
             raise ValueError(
                 f"`output_receptive_fields` needs all steps at once, got {past} steps in a cache, which has no "
-                "receptive fields. Pass the whole text and no `past_key_values`."
+                f"receptive fields. Pass the whole text and no `{CACHE}`."
             )
         if encoder_hidden_states is not None:
             _check_encoder_states(self.config, encoder_hidden_states, encoder_syntactic_hidden_states)
@@ -346,11 +348,11 @@ class DiscreteDecoder(_StackMixin, DiscretePreTrainedModel, hf.MarianDecoder):
         positions = self.embed_positions((batch, length), past, position_ids=position_ids)
         hidden_states, syntactic_states = self._embedded(input_ids, inputs_embeds, positions)
 
-        own_cache: Cache | None = past_key_values
-        if isinstance(past_key_values, EncoderDecoderCache):
-            own_cache = past_key_values.self_attention_cache
+        own_cache: Cache | None = cache
+        if isinstance(cache, EncoderDecoderCache):
+            own_cache = cache.self_attention_cache
         mask = create_causal_mask(
-            config=self.config, inputs_embeds=hidden_states, attention_mask=attention_mask, past_key_values=own_cache
+            config=self.config, inputs_embeds=hidden_states, attention_mask=attention_mask, **named_cache(own_cache)
         )
         cross_mask: Any = encoder_attention_mask
         if encoder_hidden_states is not None:
@@ -382,12 +384,12 @@ class DiscreteDecoder(_StackMixin, DiscretePreTrainedModel, hf.MarianDecoder):
                     encoder_receptive_fields,
                     attention_mask=mask,
                     encoder_attention_mask=cross_mask,
-                    past_key_values=past_key_values,
+                    **named_cache(cache),
                     **options,
                 )
         return DiscreteDecoderOutput(
             last_hidden_state=hidden_states,
-            past_key_values=past_key_values,
+            **named_cache(cache),
             target_receptive_fields=target_fields,
             source_receptive_fields=source_fields,
         )

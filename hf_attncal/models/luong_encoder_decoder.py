@@ -28,7 +28,7 @@ from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPa
 from transformers.modeling_utils import PreTrainedModel
 from transformers.utils import can_return_tuple
 
-from .cache import RecurrentCache
+from .cache import CACHE, RecurrentCache, either_cache_name, named_cache
 from .calibration import init_part
 from .configuration_luong import LuongConfig
 from .cross_attention import AttentionContext
@@ -169,6 +169,7 @@ class LuongDecoder(LuongPreTrainedModel):
         self.post_init()
 
     @can_return_tuple
+    @either_cache_name
     def forward(
         self,
         input_ids: torch.LongTensor | None = None,
@@ -177,7 +178,7 @@ class LuongDecoder(LuongPreTrainedModel):
         encoder_attention_mask: Tensor | None = None,
         encoder_final_states: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         use_cache: bool | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
@@ -194,7 +195,7 @@ class LuongDecoder(LuongPreTrainedModel):
                 next two are not read if the cache has a state.
             encoder_attention_mask: 1 for real source tokens, (R, S).
             encoder_final_states: last states of the encoder, (R, encoder layers, n, d).
-            past_key_values: a `RecurrentCache`.
+            cache: a `RecurrentCache`.
             The others: see the decoders of transformers.
 
         Raises:
@@ -210,10 +211,9 @@ class LuongDecoder(LuongPreTrainedModel):
             output_hidden_states = config.output_hidden_states
         context = attention_context or AttentionContext()
         embedded = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
-        cache = past_key_values
         if cache is not None and not isinstance(cache, RecurrentCache):
             raise ValueError(
-                f"`past_key_values` must be a RecurrentCache, got a {type(cache).__name__}. Leave it out in the first "
+                f"`{CACHE}` must be a RecurrentCache, got a {type(cache).__name__}. Leave it out in the first "
                 "call, and pass the returned cache to the next."
             )
         if cache is None and use_cache:
@@ -239,7 +239,7 @@ class LuongDecoder(LuongPreTrainedModel):
             cache.state.put(inputs.shape[1], state=state, fed=fed)
         return BaseModelOutputWithPastAndCrossAttentions(
             last_hidden_state=hidden,
-            past_key_values=cache,
+            **named_cache(cache),
             hidden_states=(embedded, *all_states) if output_hidden_states else None,
             cross_attentions=(weights,) if output_attentions and weights is not None else None,
         )

@@ -24,6 +24,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 
+from .cache import either_cache_name, named_cache
 from .calibration import CountedStepsMixin, init_part, trains_mask
 from .copying import CopyMechanism, copied_ids, known_ids
 from .cross_attention import AttentionContext
@@ -98,6 +99,7 @@ class AttnCalSeq2SeqLMMixin(HeadMixin):
         self.register_module("copying", CopyMechanism(self.config) if self.config.copy else None)
 
     @can_return_tuple
+    @either_cache_name
     def forward(  # type: ignore[misc]  # `kwargs` has names of arguments, as in transformers' own models
         self,
         input_ids: torch.LongTensor | None = None,
@@ -105,7 +107,7 @@ class AttnCalSeq2SeqLMMixin(HeadMixin):
         decoder_input_ids: Tensor | None = None,
         decoder_attention_mask: Tensor | None = None,
         encoder_outputs: tuple[Tensor] | BaseModelOutput | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         decoder_inputs_embeds: Tensor | None = None,
         labels: torch.LongTensor | None = None,
@@ -182,7 +184,7 @@ class AttnCalSeq2SeqLMMixin(HeadMixin):
             decoder_input_ids=decoder_input_ids,
             decoder_attention_mask=decoder_attention_mask,
             encoder_outputs=encoder_outputs,
-            past_key_values=past_key_values,
+            **named_cache(cache),
             inputs_embeds=inputs_embeds,
             decoder_inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,

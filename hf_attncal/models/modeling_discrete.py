@@ -29,6 +29,7 @@ from transformers.models.marian import modeling_marian as hf
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 
+from .cache import CACHE, either_cache_name, named_cache
 from .calibration import StepCount, warn_uncounted
 from .configuration_discrete import DiscreteTransformerConfig
 from .discrete_stacks import DiscreteDecoder, DiscreteEncoder, DiscreteEncoderOutput, DiscretePreTrainedModel
@@ -126,6 +127,7 @@ class DiscreteTransformerModel(DiscretePreTrainedModel, hf.MarianModel):
         self._resize_syntactic_embeddings()
 
     @can_return_tuple
+    @either_cache_name
     def forward(
         self,
         input_ids: torch.LongTensor | None = None,
@@ -133,7 +135,7 @@ class DiscreteTransformerModel(DiscretePreTrainedModel, hf.MarianModel):
         decoder_input_ids: torch.LongTensor | None = None,
         decoder_attention_mask: Tensor | None = None,
         encoder_outputs: tuple[Tensor, ...] | BaseModelOutput | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         decoder_inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
@@ -178,7 +180,7 @@ class DiscreteTransformerModel(DiscretePreTrainedModel, hf.MarianModel):
             attention_mask=decoder_attention_mask,
             encoder_hidden_states=encoded.last_hidden_state,
             encoder_attention_mask=attention_mask,
-            past_key_values=past_key_values,
+            **named_cache(cache),
             inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
             encoder_syntactic_hidden_states=syntactic_states,
@@ -189,7 +191,7 @@ class DiscreteTransformerModel(DiscretePreTrainedModel, hf.MarianModel):
         )
         return DiscreteSeq2SeqModelOutput(
             last_hidden_state=outputs.last_hidden_state,
-            past_key_values=outputs.past_key_values,
+            **named_cache(getattr(outputs, CACHE)),
             decoder_hidden_states=outputs.hidden_states,
             decoder_attentions=outputs.attentions,
             cross_attentions=outputs.cross_attentions,
@@ -284,6 +286,7 @@ class DiscreteTransformerForConditionalGeneration(
         self.post_init()
 
     @can_return_tuple
+    @either_cache_name
     def forward(  # type: ignore[misc]  # `kwargs` has names of arguments, as in transformers' own models
         self,
         input_ids: torch.LongTensor | None = None,
@@ -291,7 +294,7 @@ class DiscreteTransformerForConditionalGeneration(
         decoder_input_ids: torch.LongTensor | None = None,
         decoder_attention_mask: Tensor | None = None,
         encoder_outputs: tuple[Tensor, ...] | BaseModelOutput | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         decoder_inputs_embeds: Tensor | None = None,
         labels: torch.LongTensor | None = None,
@@ -320,7 +323,7 @@ class DiscreteTransformerForConditionalGeneration(
             decoder_input_ids=decoder_input_ids,
             decoder_attention_mask=decoder_attention_mask,
             encoder_outputs=encoder_outputs,
-            past_key_values=past_key_values,
+            **named_cache(cache),
             inputs_embeds=inputs_embeds,
             decoder_inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
@@ -360,12 +363,13 @@ class DiscreteTransformerForCausalLM(_DiscreteHeadMixin, DiscretePreTrainedModel
         self.post_init()
 
     @can_return_tuple
+    @either_cache_name
     def forward(  # type: ignore[misc]  # `kwargs` has names of arguments, as in transformers' own models
         self,
         input_ids: torch.LongTensor | None = None,
         attention_mask: Tensor | None = None,
         position_ids: torch.LongTensor | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         labels: torch.LongTensor | None = None,
         use_cache: bool | None = None,
@@ -395,7 +399,7 @@ class DiscreteTransformerForCausalLM(_DiscreteHeadMixin, DiscretePreTrainedModel
             input_ids=input_ids,
             attention_mask=attention_mask,
             position_ids=position_ids,
-            past_key_values=past_key_values,
+            **named_cache(cache),
             inputs_embeds=inputs_embeds,
             use_cache=use_cache,
             output_receptive_fields=self._needs_fields(output_receptive_fields, shift_labels),

@@ -27,7 +27,7 @@ from transformers.modeling_outputs import BaseModelOutput, Seq2SeqModelOutput
 from transformers.models.bart.modeling_bart import shift_tokens_right
 from transformers.utils import can_return_tuple
 
-from .cache import StateGenerationMixin
+from .cache import CACHE, StateGenerationMixin, either_cache_name, named_cache
 from .configuration_luong import LuongConfig
 from .luong_encoder_decoder import LuongDecoder, LuongEncoder, LuongEncoderOutput, LuongPreTrainedModel
 from .modeling_attncal import AttnCalSeq2SeqLMMixin
@@ -71,6 +71,7 @@ class LuongModel(LuongPreTrainedModel):
 
     # trf-ignore: TRF045 (hooks would see one step of the decoder's loop at a time)
     @can_return_tuple
+    @either_cache_name
     def forward(
         self,
         input_ids: torch.LongTensor | None = None,
@@ -78,7 +79,7 @@ class LuongModel(LuongPreTrainedModel):
         decoder_input_ids: torch.LongTensor | None = None,
         decoder_attention_mask: Tensor | None = None,
         encoder_outputs: tuple[Any, ...] | BaseModelOutput | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         decoder_inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
@@ -90,7 +91,7 @@ class LuongModel(LuongPreTrainedModel):
             input_ids, inputs_embeds, attention_mask: see `LuongEncoder`.
             decoder_input_ids, decoder_inputs_embeds, decoder_attention_mask: see `LuongDecoder`.
             encoder_outputs: encoder outputs in place of the source; a tuple ends with the `final_states`.
-            past_key_values: a `RecurrentCache`; the source and target tokens in it are not read again.
+            cache: a `RecurrentCache`; the source and target tokens in it are not read again.
             **kwargs: `output_attentions`, `output_hidden_states`, and `attention_context`, the record of this pass.
 
         Raises:
@@ -122,14 +123,14 @@ class LuongModel(LuongPreTrainedModel):
             encoder_attention_mask=attention_mask,
             encoder_final_states=final_states,
             inputs_embeds=decoder_inputs_embeds,
-            past_key_values=past_key_values,
+            cache=cache,
             use_cache=self.config.use_cache if use_cache is None else use_cache,
             return_dict=True,
             **kwargs,
         )
         return LuongModelOutput(
             last_hidden_state=decoded.last_hidden_state,
-            past_key_values=decoded.past_key_values,
+            **named_cache(getattr(decoded, CACHE)),
             decoder_hidden_states=decoded.hidden_states,
             cross_attentions=decoded.cross_attentions,
             encoder_last_hidden_state=encoded.last_hidden_state,

@@ -30,7 +30,7 @@ from transformers.models.marian import modeling_marian as hf
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
-from .cache import LayerStatesCache, StateGenerationMixin
+from .cache import CACHE, LayerStatesCache, StateGenerationMixin, either_cache_name, named_cache
 from .configuration_attncal import SSRUConfig
 from .limits import check_one_given
 from .modeling_attncal_marian import (
@@ -88,10 +88,11 @@ class SSRU(nn.Module):
         self.forget = nn.Linear(width, width)
         self.candidate = nn.Linear(width, width, bias=False)
 
+    @either_cache_name
     def forward(
         self,
         hidden_states: Tensor,
-        past_key_values: EncoderDecoderCache | None = None,
+        cache: EncoderDecoderCache | None = None,
         attention_mask: Tensor | None = None,
         **kwargs,
     ) -> tuple[Tensor, None]:
@@ -100,7 +101,7 @@ class SSRU(nn.Module):
         Args:
             hidden_states: x, (B, T, d).
             attention_mask: boolean, (B, T); tokens with False leave the state as it is.
-            past_key_values: a `LayerStatesCache`.
+            cache: a `LayerStatesCache`.
 
         Returns:
             h, (B, T, d), and None in place of a self-attention's weights.
@@ -111,8 +112,8 @@ class SSRU(nn.Module):
         if attention_mask is not None:
             forget = forget.masked_fill(~attention_mask.unsqueeze(-1), 1.0)
         memory: Any = None
-        if past_key_values is not None:
-            memory = past_key_values.self_attention_cache.layers[self.layer_idx]
+        if cache is not None:
+            memory = cache.self_attention_cache.layers[self.layer_idx]
         first = None if memory is None else memory.tensors.get("state")
         states = ssru_states(forget, self.candidate(hidden_states).to(dtype), first)
         if memory is not None:
@@ -141,13 +142,13 @@ class SSRUSinusoidalPositions(hf.MarianSinusoidalPositionalEmbedding):
 
     @torch.no_grad()
     def forward(  # type: ignore[override]  # as in the stock class
-        self, input_ids_shape: torch.Size, past_key_values_length: int = 0, position_ids: Tensor | None = None
+        self, input_ids_shape: torch.Size, cache_length: int = 0, position_ids: Tensor | None = None
     ) -> Tensor:
         """Return the embeddings of consecutive positions, (T, d); arguments as in the stock class."""
-        end = past_key_values_length + input_ids_shape[1]
+        end = cache_length + input_ids_shape[1]
         if position_ids is None and end > len(self.weight):
-            return self._sinusoids(past_key_values_length, end).to(self.weight)
-        return super().forward(input_ids_shape, past_key_values_length, position_ids)
+            return self._sinusoids(cache_length, end).to(self.weight)
+        return super().forward(input_ids_shape, cache_length, position_ids)
 
 
 class SSRUDecoderLayer(AttnCalMarianDecoderLayer):
@@ -196,13 +197,14 @@ class SSRUDecoder(SSRUPreTrainedModel, AttnCalMarianDecoder):
 
     @merge_with_config_defaults
     @capture_outputs
+    @either_cache_name
     def forward(
         self,
         input_ids: torch.LongTensor | None = None,
         attention_mask: Tensor | None = None,
         encoder_hidden_states: Tensor | None = None,
         encoder_attention_mask: Tensor | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
         **kwargs,
@@ -212,23 +214,23 @@ class SSRUDecoder(SSRUPreTrainedModel, AttnCalMarianDecoder):
         Args:
             attention_mask: 1 for real tokens, (B, T) or (B, cached steps + T); tokens with 0 leave the states as they
                 are.
-            past_key_values: a `LayerStatesCache`.
+            cache: a `LayerStatesCache`.
 
         Raises:
             ValueError: another kind of cache; not exactly one of `input_ids` and `inputs_embeds`.
         """
         check_one_given(input_ids, inputs_embeds, "decoder_")
-        if past_key_values is None and use_cache:
-            past_key_values = LayerStatesCache(self.config.decoder_layers)
+        if cache is None and use_cache:
+            cache = LayerStatesCache(self.config.decoder_layers)
         # Compared by name, because a model loaded as remote code has its own class.
-        if past_key_values is not None and type(past_key_values).__name__ != LayerStatesCache.__name__:
+        if cache is not None and type(cache).__name__ != LayerStatesCache.__name__:
             raise ValueError(
-                f"`past_key_values` must be a LayerStatesCache, got a {type(past_key_values).__name__}. Leave it out "
+                f"`{CACHE}` must be a LayerStatesCache, got a {type(cache).__name__}. Leave it out "
                 "in the first call, and pass the returned cache to the next."
             )
         embedded = (self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds) * self.embed_scale
         steps = embedded.shape[1]
-        past = 0 if past_key_values is None else past_key_values.get_seq_length()
+        past = 0 if cache is None else cache.get_seq_length()
         hidden_states = embedded + self.embed_positions(embedded.shape[:-1], past)
         hidden_states = nn.functional.dropout(hidden_states, p=self.dropout, training=self.training)
         real = None if attention_mask is None else attention_mask[:, -steps:].bool()
@@ -246,13 +248,11 @@ class SSRUDecoder(SSRUPreTrainedModel, AttnCalMarianDecoder):
                 real,
                 encoder_hidden_states,  # positional, for gradient checkpointing
                 encoder_attention_mask=cross_mask,
-                past_key_values=past_key_values,
+                **named_cache(cache),
                 use_cache=use_cache,
                 **kwargs,
             )
-        return BaseModelOutputWithPastAndCrossAttentions(
-            last_hidden_state=hidden_states, past_key_values=past_key_values
-        )
+        return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=hidden_states, **named_cache(cache))
 
 
 class SSRUModel(SSRUPreTrainedModel, AttnCalMarianModel):

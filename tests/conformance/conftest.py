@@ -23,8 +23,10 @@ def pytest_terminal_summary(terminalreporter) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark repetitions as slow."""
+    """Mark repetitions as slow; and allow a warning where a test looks for it."""
     for item in items if FETCHED else ():
+        if item.name == "test_bc_cache_name_forward":
+            item.add_marker(pytest.mark.filterwarnings("default:`past_key_values` is deprecated:FutureWarning"))
         if is_repetition(getattr(item, "cls", None), item.name):
             item.add_marker(pytest.mark.slow)
 

@@ -9,7 +9,7 @@ import unittest.mock
 
 import stock_cases  # the module and not its classes, which would be collected here once more
 import torch
-from testers import CommonMixin, NewModelMixin, outlived_reasons
+from testers import CommonMixin, NewModelMixin, outlived_reasons, since_5_24
 from transformers.testing_utils import torch_device
 from upstream import ConfigTester, modeling
 
@@ -78,7 +78,7 @@ class MaskAlignMixin(NewModelMixin, CommonMixin):
         "test_resize_embeddings_untied_no_reinit_on_post_init": RESIZING,
         "test_encoder_decoder_loss_no_double_shift": "it predicts hidden tokens in place, from no labels",
         "test_capture_outputs_decorator": "it records nothing inside its layers",
-    }
+    } | since_5_24(test_bc_cache_name_forward="it has no cache", test_multimodal_outputs_are_returned=NO_ATTENTIONS)
 
     def setUp(self):
         self.model_tester = MaskAlignModelTester(self.switches)

@@ -9,7 +9,7 @@ import unittest.mock
 
 import stock_cases  # the module and not its classes, which would be collected here once more
 import torch
-from testers import CommonMixin, NewModelMixin, outlived_reasons
+from testers import CommonMixin, NewModelMixin, outlived_reasons, since_5_24
 from transformers.testing_utils import torch_device
 from upstream import ConfigTester, modeling
 
@@ -71,7 +71,7 @@ class HMMAlignTest(NewModelMixin, CommonMixin, unittest.TestCase):
         "test_training_gradient_checkpointing": NO_TRAINING,
         "test_training_gradient_checkpointing_use_reentrant_false": NO_TRAINING,
         "test_training_gradient_checkpointing_use_reentrant_true": NO_TRAINING,
-    }
+    } | since_5_24(test_bc_cache_name_forward="it has no cache", test_multimodal_outputs_are_returned=NO_ATTENTIONS)
 
     def setUp(self):
         self.model_tester = HMMAlignModelTester()

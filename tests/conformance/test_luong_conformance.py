@@ -7,7 +7,7 @@ further skip into a failure.
 import unittest
 
 import stock_cases  # the module and not its classes, which would be collected here once more
-from testers import ConformanceMixin, NewModelMixin, Seq2SeqModelTester, outlived_reasons
+from testers import ConformanceMixin, NewModelMixin, Seq2SeqModelTester, outlived_reasons, since_5_24
 from upstream import ConfigTester, announce
 
 from hf_attncal import LuongConfig, LuongForConditionalGeneration, LuongModel
@@ -29,6 +29,7 @@ TINY = {
 
 ONE_ATTENTION = "its attentions are those of one cross-attention; tests/models/test_luong.py tests them"
 NO_KERNELS = "its attention has one implementation: most of its time is spent in recurrent steps"
+OWN_CACHE = "its cache is of another kind, whose names tests/models/test_caches.py tests"
 NO_CHECKPOINTING = "gradient checkpointing is refused, which tests/models/test_luong.py tests"
 
 
@@ -51,7 +52,7 @@ class LuongMixin(NewModelMixin, ConformanceMixin):
         "test_sdpa_can_dispatch_non_composite_models": NO_KERNELS,
         "test_enable_input_require_grads_with_gradient_checkpointing": NO_CHECKPOINTING,
         "test_capture_outputs_decorator": "it gives out its states itself, and records nothing inside its layers",
-    }
+    } | since_5_24(test_bc_cache_name_forward=OWN_CACHE, test_multimodal_outputs_are_returned=ONE_ATTENTION)
 
     def setUp(self):
         super().setUp()

@@ -8,7 +8,7 @@ import unittest
 
 import pytest
 import stock_cases  # the module and not its classes, which would be collected here once more
-from testers import OursMixin, outlived_reasons
+from testers import OursMixin, outlived_reasons, since_5_24
 from upstream import announce
 
 from hf_attncal import SSRUConfig, SSRUForConditionalGeneration, SSRUModel
@@ -18,6 +18,8 @@ announce("ssru", SSRUModel, SSRUForConditionalGeneration)
 
 NO_SELF_ATTENTION = "its decoder has no self-attention to return; tests/models/test_ssru.py tests the other attentions"
 
+OWN_CACHE = "its cache is of another kind, whose names tests/models/test_caches.py tests"
+
 
 class SSRUMixin(OursMixin):
     stock_test_case = stock_cases.StockMarianTest
@@ -25,7 +27,7 @@ class SSRUMixin(OursMixin):
     config_class = SSRUConfig
     own_skips = dict.fromkeys(
         ("test_attention_outputs", "test_retain_grad_hidden_states_attentions"), NO_SELF_ATTENTION
-    )
+    ) | since_5_24(test_bc_cache_name_forward=OWN_CACHE)
 
     @unittest.skip(NO_SELF_ATTENTION)
     def test_attention_outputs(self):

@@ -3,6 +3,10 @@
 A prefill of several tokens, then one, then several: which mask a kernel gets depends on each of these.
 """
 
+import inspect
+from contextlib import nullcontext
+from functools import partial
+
 import pytest
 import torch
 from adapter_helpers import BACKBONES, adapted, save_base
@@ -13,7 +17,7 @@ from marian_helpers import tiny_ssru
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache, StaticCache
 
 from hf_attncal import families
-from hf_attncal.models.cache import LayerStatesCache, RecurrentCache
+from hf_attncal.models.cache import CACHE, LayerStatesCache, RecurrentCache, named_cache
 
 PAD = 1
 TEXT = torch.tensor([[2, 6, 10, 4, 9, 3, 8], [5, 9, 7, 2, 4, 6, 3]])
@@ -65,7 +69,7 @@ def assert_cached_is_uncached(model, cache, padded: bool) -> None:
         for part in TEXT.split(PARTS, dim=1):
             done += part.shape[1]
             mask = {} if text_mask is None else {"attention_mask": text_mask[:, :done]}
-            output = model(**batch, **mask, **{name: part}, past_key_values=cache, use_cache=True)
+            output = model(**batch, **mask, **{name: part}, **named_cache(cache), use_cache=True)
             logits.append(output.logits)
     found = torch.cat(logits, dim=1)
     if text_mask is not None:
@@ -135,6 +139,30 @@ def test_adapted(bases, backbone, settings, kind, kernel, padded):
     model = adapted(bases[backbone], **settings)
     model.base_model.model.set_attn_implementation(kernel)
     assert_cached_is_uncached(model, cache_of(model.config, kind), padded)
+
+
+MADE = {
+    "marian": lambda: tiny_model("marian", calibration="gated"),
+    "bart": lambda: tiny_model("bart", leaky=True),
+    "ssru": tiny_ssru,
+    "luong": tiny_luong,
+    **{f"discrete-{kind}-{streams}": partial(tiny_discrete, kind, streams=streams) for kind, streams in KINDS},
+}
+
+
+@pytest.mark.parametrize("made", MADE)
+def test_callers_name_the_cache_as_any_transformers_does(made):
+    model = MADE[made]().eval()
+    prefix, batch = ("decoder_", {"input_ids": SOURCE}) if model.config.is_encoder_decoder else ("", {})
+    assert {"cache", "past_key_values"} & inspect.signature(model.forward).parameters.keys() == {CACHE}
+    with torch.no_grad():
+        start, end = batch | {f"{prefix}input_ids": TEXT[:, :3]}, batch | {f"{prefix}input_ids": TEXT[:, 3:]}
+        caches = [getattr(model(**start, use_cache=True), CACHE) for _ in range(2)]
+        new = model(**end, cache=caches[0])
+        with pytest.warns(FutureWarning, match="`past_key_values` is dep") if CACHE == "cache" else nullcontext():
+            old = model(**end, past_key_values=caches[1])
+    assert [cache.get_seq_length() for cache in caches] == [TEXT.shape[1]] * 2
+    assert torch.equal(new.logits, old.logits)
 
 
 def test_every_family_with_a_cache_is_here():

@@ -15,6 +15,7 @@ from helpers import TINY, assert_identical
 from reference_discrete import union_of_choices
 
 from hf_attncal.models import discrete_layers
+from hf_attncal.models.cache import CACHE, named_cache
 
 # One head and few layers, so that fields have an outside; with more heads they soon hold everything.
 NARROW = {"encoder_attention_heads": 1, "decoder_attention_heads": 1}
@@ -161,7 +162,7 @@ def test_fields_need_all_steps_at_once(kind, streams):
     name = "decoder_input_ids" if kind == "seq2seq" else "input_ids"
     with pytest.raises(ValueError, match=r"`output_receptive_fields`.*got 6 steps in a cache"):
         model(
-            **inputs | {name: torch.tensor([[4]])}, past_key_values=first.past_key_values, output_receptive_fields=True
+            **inputs | {name: torch.tensor([[4]])}, **named_cache(getattr(first, CACHE)), output_receptive_fields=True
         )
     with pytest.raises(ValueError, match=r"`output_receptive_fields`.*`generate`"):
         model.generate(**inputs, max_new_tokens=3, output_receptive_fields=True)

@@ -10,6 +10,8 @@ from helpers import assert_close
 from transformers import PreTrainedModel
 from transformers.cache_utils import EncoderDecoderCache, StaticCache
 
+from hf_attncal.models.cache import named_cache
+
 NEW_TOKENS = 7
 SOURCES = [[4, 7, 3, 9, 5, 2], [5, 8, 10, 2], [6, 2]]
 PROMPTS = [[6, 10, 4, 9], [9, 5], [3, 7, 8]]
@@ -154,9 +156,9 @@ def test_a_step_with_a_static_cache_is_one_graph(kind, streams):
         inputs = {"encoder_outputs": encoded, "decoder_input_ids": torch.tensor([[5]])}
     with torch.no_grad():
         plain = model(**inputs, use_cache=False).logits
-        model(**inputs, past_key_values=copy.deepcopy(cache), use_cache=True)
+        model(**inputs, **named_cache(copy.deepcopy(cache)), use_cache=True)
         compiled = torch.compile(model.forward, backend="eager", fullgraph=True)
-        assert_close(compiled(**inputs, past_key_values=cache, use_cache=True).logits, plain)
+        assert_close(compiled(**inputs, **named_cache(cache), use_cache=True).logits, plain)
     torch._dynamo.reset()
 
 

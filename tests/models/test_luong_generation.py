@@ -10,7 +10,7 @@ from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
 
 from hf_attncal import LuongConfig, LuongForConditionalGeneration
-from hf_attncal.models.cache import NamedTensors, RecurrentCache
+from hf_attncal.models.cache import CACHE, NamedTensors, RecurrentCache
 
 PAD, EOS, START = 1, 2, 2
 SIZE = {"vocab_size": 31, "d_model": 8, "embedding_size": 6, "encoder_layers": 2, "decoder_layers": 2}
@@ -84,13 +84,11 @@ def test_step_by_step_is_the_whole_target_at_once(model):
     tokens = torch.cat([PREFIX, NEXT], dim=1)
     with torch.no_grad():
         whole = model(**BATCH, decoder_input_ids=tokens, output_attentions=True, use_cache=False)
-        assert whole.past_key_values is None
+        assert getattr(whole, CACHE) is None
         cache, logits, weights = None, [], []
         for part in tokens.split([1, 2, 1], dim=1):
-            step = model(
-                **BATCH, decoder_input_ids=part, past_key_values=cache, use_cache=True, output_attentions=True
-            )
-            cache = step.past_key_values
+            step = model(**BATCH, decoder_input_ids=part, cache=cache, use_cache=True, output_attentions=True)
+            cache = getattr(step, CACHE)
             logits.append(step.logits)
             weights += step.cross_attentions or ()
     assert isinstance(cache, RecurrentCache)
@@ -194,8 +192,8 @@ def test_a_prefix_is_continued(model):
     assert continued.sequences.tolist() == expected.tolist()
     # From the cache of another call, too.
     begun = generate(model, max_new_tokens=3, eos_token_id=PAD)
-    given = {"decoder_input_ids": begun.sequences, "past_key_values": begun.past_key_values}
-    with pytest.raises(ValueError, match=r"`decoder_attention_mask`.*`past_key_values`"):
+    given = {"decoder_input_ids": begun.sequences, CACHE: getattr(begun, CACHE)}
+    with pytest.raises(ValueError, match=rf"`decoder_attention_mask`.*`{CACHE}`"):
         generate(model, BATCH | given)
     given["decoder_attention_mask"] = torch.ones_like(begun.sequences)
     assert generate(model, BATCH | given, max_new_tokens=5, eos_token_id=PAD).sequences.tolist() == expected.tolist()
@@ -238,11 +236,11 @@ OPERATIONS = {
 def test_operations_on_the_cache(model, operation: str):
     operate, rows = OPERATIONS[operation]
     with torch.no_grad():
-        cache = model(**BATCH, decoder_input_ids=PREFIX, use_cache=True).past_key_values
+        cache = getattr(model(**BATCH, decoder_input_ids=PREFIX, use_cache=True), CACHE)
         operate(cache)
         # What the cache holds of the source is not read again.
         source = {"encoder_outputs": BaseModelOutput(torch.full((len(rows), 6, 8), torch.nan))}
-        step = model(**source, decoder_input_ids=NEXT[rows], past_key_values=cache).logits[:, -1]
+        step = model(**source, decoder_input_ids=NEXT[rows], cache=cache).logits[:, -1]
         target = torch.cat([PREFIX, NEXT], dim=1)[rows]
         whole = model(**{name: t[rows] for name, t in BATCH.items()}, decoder_input_ids=target, use_cache=False)
     assert_close(step, whole.logits[:, -1], 1e-10)
@@ -255,10 +253,10 @@ def test_a_reset_cache_serves_other_sentences(model):
         assert cache.get_seq_length() == 0
         batch = {name: tensor[rows] for name, tensor in BATCH.items()}
         with torch.no_grad():
-            cached = model(**batch, decoder_input_ids=PREFIX[rows], past_key_values=cache, use_cache=True)
+            cached = model(**batch, decoder_input_ids=PREFIX[rows], cache=cache, use_cache=True)
             whole = model(**batch, decoder_input_ids=PREFIX[rows], use_cache=False)
         assert_close(cached.logits, whole.logits)
-        assert cached.past_key_values is cache
+        assert getattr(cached, CACHE) is cache
 
 
 def test_the_source_is_projected_once_and_kept_once_for_all_beams(monkeypatch):
@@ -271,7 +269,7 @@ def test_the_source_is_projected_once_and_kept_once_for_all_beams(monkeypatch):
     output = generate(model, num_beams=4)
     assert len(output.logits) > 2
     assert calls == [(3, 1, 6, 8)]
-    cache = output.past_key_values
+    cache = getattr(output, CACHE)
     assert {name: len(tensor) for name, tensor in cache.source.tensors.items()} == dict.fromkeys(
         ("values", "keys", "real", "positions", "mask_keys"), 3
     )
@@ -285,10 +283,10 @@ def test_other_caches_and_ways_back_are_refused():
     model = random_model("general")
     with pytest.raises(ValueError, match=r"`cache_implementation`.*got 'static'"):
         generate(model, cache_implementation="static")
-    with pytest.raises(ValueError, match=r"`past_key_values`.*RecurrentCache.*got a EncoderDecoderCache"):
-        generate(model, BATCH | {"past_key_values": EncoderDecoderCache(DynamicCache(), DynamicCache())})
+    with pytest.raises(ValueError, match=rf"`{CACHE}`.*RecurrentCache.*got a EncoderDecoderCache"):
+        generate(model, BATCH | {CACHE: EncoderDecoderCache(DynamicCache(), DynamicCache())})
     with torch.no_grad():
-        cache = model(**BATCH, decoder_input_ids=PREFIX, use_cache=True).past_key_values
+        cache = getattr(model(**BATCH, decoder_input_ids=PREFIX, use_cache=True), CACHE)
     with pytest.raises(ValueError, match="recurrent state cannot be cropped"):
         cache.crop(-1)
 

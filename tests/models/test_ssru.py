@@ -7,6 +7,7 @@ from marian_helpers import tiny_ssru
 from reference import ssru
 
 from hf_attncal import SSRUConfig
+from hf_attncal.models.cache import CACHE
 from hf_attncal.models.modeling_ssru import SSRUSinusoidalPositions, ssru_states
 
 BATCH = {name: tensor for name, tensor in tiny_batch().items() if name != "labels"}
@@ -66,7 +67,7 @@ def test_the_cache_does_not_grow(beams):
         output = model.generate(
             **BATCH, num_beams=beams, min_new_tokens=steps, max_new_tokens=steps, return_dict_in_generate=True
         )
-        layers = output.past_key_values.self_attention_cache.layers
+        layers = getattr(output, CACHE).self_attention_cache.layers
         assert [layer.get_seq_length() for layer in layers] == [steps] * 2
         kept.append([layer.tensors["state"].shape for layer in layers])
     assert kept[0] == kept[1] == [(2 * beams, model.config.d_model)] * 2
@@ -78,9 +79,9 @@ def test_another_cache_is_refused():
         model.generate(**BATCH, cache_implementation="static")
     output = model(**BATCH, decoder_input_ids=TEXT[:, :2], use_cache=True)
     with pytest.raises(ValueError, match=r"cannot be cropped"):
-        output.past_key_values.crop(-1)
-    with pytest.raises(ValueError, match=r"`past_key_values` must be a LayerStatesCache, got a DynamicCache"):
-        model(**BATCH, decoder_input_ids=TEXT, past_key_values=type(output.past_key_values.cross_attention_cache)())
+        getattr(output, CACHE).crop(-1)
+    with pytest.raises(ValueError, match=rf"`{CACHE}` must be a LayerStatesCache, got a DynamicCache"):
+        model(**BATCH, decoder_input_ids=TEXT, cache=type(getattr(output, CACHE).cross_attention_cache)())
 
 
 def shortlisted(lists: list[list[int]], first: int = 1):
@@ -167,7 +168,7 @@ def test_half_precision_keeps_its_state_in_float32():
     model = tiny_ssru(max_position_embeddings=40).to(torch.bfloat16).eval()
     output = model(**BATCH, decoder_input_ids=text, use_cache=True)
     assert output.logits.dtype == torch.bfloat16
-    assert output.past_key_values.self_attention_cache.layers[0].tensors["state"].dtype == torch.float32
+    assert getattr(output, CACHE).self_attention_cache.layers[0].tensors["state"].dtype == torch.float32
     assert (output.logits - expected).abs().mean() < 0.03 * expected.abs().mean()
 
 

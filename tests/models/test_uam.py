@@ -103,7 +103,7 @@ def test_beside_a_calibration_each_objective_trains_its_own_parameters(family: s
         if mask_network:
             twin.uam, twin.config.uam = None, False  # the mask loss knows nothing of it
         for name, parameter in twin.named_parameters():
-            parameter.requires_grad_(is_mask_network(name) == mask_network)
+            parameter.requires_grad_(parameter.requires_grad and is_mask_network(name) == mask_network)
         twin(**batch, compute_mask_loss=mask_network).loss.backward()
         expected |= gradients(twin)
     assert_gradients_close(gradients(model), expected)

@@ -147,7 +147,7 @@ def test_an_observer_learns_links_and_leaves_the_translations(corpus, base, tmp_
     assert "observe" in card
     with pytest.raises(CommandError, match="--observe and --calibration do not go together"):
         adapt(base, **options, observe=True, calibration="gated")
-    with pytest.raises(CommandError, match="training.learning_rate, --minutes cannot go with --observe"):
+    with pytest.raises(CommandError, match=r"training\.learning_rate, --minutes cannot go with --observe"):
         adapt(base, "training.seed=2", "training.learning_rate=1", **options, observe=True, minutes=1)
 
 
