@@ -267,46 +267,49 @@ def write(options: argparse.Namespace, run: dict[str, Any], files, found: dict[s
 DRAWN = {  # name -> folders of results
     "English-German, 10,000 pairs": ["multi30k_10000", "multi30k_10000_other"],
     "English-German, 29,000 pairs": ["multi30k"],
-    "German-Romansh, 20,000 pairs": ["dermit-derm", "dermit-derm_bfloat16"],
+    "German-Romansh, 20,000 pairs": ["dermit-derm", "dermit-derm_bfloat16", "dermit-derm_bfloat16_other"],
     "English-French, 200,000 pairs": ["wpt03-enfr_200000"],
 }
 ALPHAS = (0.001, 0.003, 0.01, 0.03, 0.1)
+MARKERS = {"gated": ".", "annealed": "x", "fixed": "+"}
 Difference = tuple[float, float | None]
 
 
-def differences(corpora: Sequence[str]) -> dict[float, list[Difference]]:
-    """Return test BLEU minus the baseline's and the mass of the top layer, for each alpha and run."""
+def differences(corpora: Sequence[str], kind: str) -> dict[float, list[Difference]]:
+    """Return test BLEU minus the baseline's and the mass of the top layer, for each alpha and run of a kind."""
     found: dict[float, list[Difference]] = defaultdict(list)
     for corpus in corpora:
-        for path in sorted((committed.RESULTS / "calibration" / corpus).glob("gated_alpha_*.json")):
+        for path in sorted((committed.RESULTS / "calibration" / corpus).glob(f"{kind}_alpha_*.json")):
             run = json.loads(path.read_text())
-            found[float(run["config"]["variant"].removeprefix("gated_alpha_"))].append(
+            found[float(run["config"]["variant"].removeprefix(f"{kind}_alpha_"))].append(
                 (run["test"]["minus_baseline"], run["attention"]["mass"][-1])
             )
-    if 0.1 not in found and (committed.RESULTS / "converged" / corpora[0]).is_dir():
+    if kind == "gated" and 0.1 not in found and (committed.RESULTS / "converged" / corpora[0]).is_dir():
         paired = committed.read(f"converged/{corpora[0]}/paired")["paired"]
         found[0.1] = [(paired[f"gated_seed{seed}"]["test"]["minus_baseline"], None) for seed in (1, 2, 3)]
     return found
 
 
 def figure(path: Path) -> None:
-    """Draw differences to the baseline over alpha (a line through the means, a mark a run) and over mass."""
+    """Draw differences to the baseline over alpha (gated, a line through the means, a mark a run) and over mass."""
     picture = Picture(figsize=(9.6, 3.6), layout="constrained")
     by_alpha, by_mass = picture.subplots(1, 2, sharey=True)
     for shift, (name, corpora) in zip((0.9, 0.97, 1.03, 1.1), DRAWN.items(), strict=True):
-        found = sorted(differences(corpora).items())
+        found = sorted(differences(corpora, "gated").items())
         means = [np.mean([difference for difference, _ in runs]) for _, runs in found]
         (line,) = by_alpha.plot([alpha * shift for alpha, _ in found], means, marker="_", markersize=14, label=name)
         for alpha, runs in found:
             by_alpha.plot(
                 [alpha * shift] * len(runs), [run[0] for run in runs], ".-", color=line.get_color(), linewidth=1
             )
+        for kind, marker in MARKERS.items():
+            runs = [run for of_alpha in differences(corpora, kind).values() for run in of_alpha]
             masses = [(mass, difference) for difference, mass in runs if mass is not None]
-            by_mass.plot(*np.array(masses).reshape(-1, 2).T, ".", color=line.get_color())
+            by_mass.plot(*np.array(masses).reshape(-1, 2).T, marker, color=line.get_color())
     by_alpha.set(xscale="log", xlabel="alpha (weight of the mask penalty)", ylabel="test BLEU minus the baseline's")
     by_alpha.set_xticks(ALPHAS, [f"{alpha:g}" for alpha in ALPHAS])
     by_alpha.minorticks_off()
-    by_mass.set(xlabel="mass of the rows of the top layer")
+    by_mass.set(xlabel="mass of rows, top layer (x: annealed, +: fixed)")
     for axes in (by_alpha, by_mass):
         axes.axhline(0, color="0.6", linewidth=0.8, zorder=0)
     picture.legend(*by_alpha.get_legend_handles_labels(), loc="outside upper center", ncols=2, frameon=False)
