@@ -195,6 +195,8 @@ def _read(text: str, match: re.Match) -> _Run:
                 values[start, stop] = frozenset(readings)
     for place in months:
         values[place, place + 1] |= {("month", float(digits[place]))}
+    if len(digits[0]) <= 2:
+        values[0, 1] |= _half_hours(before, int(digits[0]))
     return _Run(groups, values, months)
 
 
@@ -345,13 +347,19 @@ def _spoken_values(text: str, start: int, stop: int, value: float, minutes: floa
         values.add(("number", -value))
     if value > 24:
         return values
-    half = _HALF_BEFORE.search(text[max(0, start - 8) : start])
-    if half or _HALF_PAST.search(text[max(0, start - 12) : start]):
-        hour = int(value) - bool(half)
-        values |= {("time", (hour * 60 + 30 + later) % 1440.0) for later in (0, 720)}
+    if halves := _half_hours(text[max(0, start - 12) : start], int(value)):
+        values |= halves
     elif _HOUR.match(text[stop : stop + 16]) or _HALF_OF_DAY.match(text[stop : stop + 16]):
         values |= {("time", time) for time in _times([str(int(value))], [], None, True)}
     return values
+
+
+def _half_hours(before: str, number: int) -> set[Value]:
+    """Return the times of "half past NUMBER" or "halb NUMBER", where `before` ends with one of these."""
+    if number > 24 or not (_HALF_BEFORE.search(before) or _HALF_PAST.search(before)):
+        return set()
+    hour = number - bool(_HALF_BEFORE.search(before))
+    return {("time", (hour * 60 + 30 + later) % 1440.0) for later in (0, 720)}
 
 
 def _with_minutes(parts: Iterable[tuple[int, int, float]]) -> Iterator[tuple[int, int, float, float | None]]:
