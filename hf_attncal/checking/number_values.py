@@ -356,9 +356,10 @@ def _spoken_values(text: str, start: int, stop: int, value: float, minutes: floa
 
 def _half_hours(before: str, number: int) -> set[Value]:
     """Return the times of "half past NUMBER" or "halb NUMBER", where `before` ends with one of these."""
-    if number > 24 or not (_HALF_BEFORE.search(before) or _HALF_PAST.search(before)):
+    to_hour = _HALF_BEFORE.search(before)
+    if number > 24 or not (to_hour or _HALF_PAST.search(before)):
         return set()
-    hour = number - bool(_HALF_BEFORE.search(before))
+    hour = number - bool(to_hour)
     return {("time", (hour * 60 + 30 + later) % 1440.0) for later in (0, 720)}
 
 

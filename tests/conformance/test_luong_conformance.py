@@ -7,7 +7,7 @@ further skip into a failure.
 import unittest
 
 import stock_cases  # the module and not its classes, which would be collected here once more
-from testers import ConformanceMixin, NewModelMixin, Seq2SeqModelTester, outlived_reasons, since_5_24
+from testers import OWN_CACHE, ConformanceMixin, NewModelMixin, Seq2SeqModelTester, outlived_reasons, since_5_24
 from upstream import ConfigTester, announce
 
 from hf_attncal import LuongConfig, LuongForConditionalGeneration, LuongModel
@@ -29,7 +29,6 @@ TINY = {
 
 ONE_ATTENTION = "its attentions are those of one cross-attention; tests/models/test_luong.py tests them"
 NO_KERNELS = "its attention has one implementation: most of its time is spent in recurrent steps"
-OWN_CACHE = "its cache is of another kind, whose names tests/models/test_caches.py tests"
 NO_CHECKPOINTING = "gradient checkpointing is refused, which tests/models/test_luong.py tests"
 
 

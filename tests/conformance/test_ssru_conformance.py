@@ -8,7 +8,7 @@ import unittest
 
 import pytest
 import stock_cases  # the module and not its classes, which would be collected here once more
-from testers import OursMixin, outlived_reasons, since_5_24
+from testers import OWN_CACHE, OursMixin, outlived_reasons, since_5_24
 from upstream import announce
 
 from hf_attncal import SSRUConfig, SSRUForConditionalGeneration, SSRUModel
@@ -17,8 +17,6 @@ announce("ssru", SSRUModel, SSRUForConditionalGeneration)
 
 
 NO_SELF_ATTENTION = "its decoder has no self-attention to return; tests/models/test_ssru.py tests the other attentions"
-
-OWN_CACHE = "its cache is of another kind, whose names tests/models/test_caches.py tests"
 
 
 class SSRUMixin(OursMixin):

@@ -160,6 +160,9 @@ def may_skip(test_case: type[unittest.TestCase], name: str) -> bool:
     return bool(reason_of_its_own(test_case, name)) or skips(test_case.stock_test_case, name)
 
 
+OWN_CACHE = "its cache is of another kind, whose names tests/models/test_caches.py tests"
+
+
 def since_5_24(**reasons: str) -> dict[str, str]:
     """Return reasons to skip tests that transformers has from 5.24 on; none with an older one."""
     return reasons if hasattr(ModelTesterMixin, "test_bc_cache_name_forward") else {}
